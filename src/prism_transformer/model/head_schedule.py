@@ -1,7 +1,8 @@
 """The head schedule: how many attention heads each layer has.
 
 A schedule for a decoder of L layers and width d_model is S = (h_1 … h_L) with head dims d_model / h_l
-(arXiv 2606.27449, section 3). This file is exported beside a model's weights, so it needs nothing but the standard library.
+(arXiv 2606.27449, section 3). This file is exported beside a model's weights, so it needs nothing but the standard
+library.
 """
 
 import hashlib
