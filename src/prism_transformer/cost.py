@@ -47,7 +47,7 @@ class Cost:
 
     @property
     def matmul_flops_per_token(self) -> int:
-        """Multiplications and additions of the forward pass, averaged over a sequence; a training step takes 3 times."""
+        """Multiplications and additions of the forward pass, averaged over a sequence; training takes 3 times."""
         return self.head_flops_per_token + sum(layer.matmul_flops_per_token for layer in self.layers)
 
     @property
