@@ -1,1 +1,32 @@
+"""Text to tokens to batches. Imports no torch: ids are numpy arrays."""
 
+from prism_transformer.data.batches import (
+    EvaluationWindows,
+    Packing,
+    evaluation_windows,
+    n_windows,
+    packing,
+    train_windows,
+)
+from prism_transformer.data.corpus import SPLITS, Corpus, Manifest, Split, TokenStream, is_prepared
+from prism_transformer.data.prepare import DataSettings, prepare
+from prism_transformer.data.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = [
+    "SPLITS",
+    "Corpus",
+    "DataSettings",
+    "EvaluationWindows",
+    "Manifest",
+    "Packing",
+    "Split",
+    "TokenStream",
+    "Tokenizer",
+    "evaluation_windows",
+    "is_prepared",
+    "load_tokenizer",
+    "n_windows",
+    "packing",
+    "prepare",
+    "train_windows",
+]
