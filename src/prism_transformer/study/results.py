@@ -1,126 +1,134 @@
-"""What a study measured, and what it shows: the input and the output of the statistics.
+"""From runs to results.json: `analyse` is pure and the whole of it; every figure is unrounded and traceable to a run.
 
-`analyse` is pure: runs in, the content of results.json out. Every figure is unrounded and traceable to a run.
+Keys beyond those of the public contract (seeds, baseline, arms, differences, verdict) are documented where they are
+made: RunGrid.arm_entry, decisions.judge, equivalent_tokens, verdict.py.
 """
 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from scipy import stats
 
-Status = Literal["done", "diverged", "missing", "pending"]
-Role = Literal["baseline", "primary", "secondary", "calibration_less", "calibration_null"]
+from ..errors import InputError
+from . import equivalent_tokens, learning_rates, verdict
+from .decisions import judge, planning
+from .grid import RunGrid
+from .measured import ArmInfo, Endpoint, RunResult, check
 
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """One training of one arm with one seed, as the statistics see it."""
-
-    arm: str
-    seed: int
-    status: Status
-    """done; diverged (a loss that is not finite); missing (lost, it will not come); pending (the study still has to run it)"""
-    val_loss: float | None
-    """final loss on the whole validation split, nats per token; None unless done"""
-    tokens: int
-    """tokens trained on"""
-    curve: tuple[tuple[int, int, float, float], ...] = ()
-    """evaluations in order: (step, tokens, seconds of training, validation loss)"""
-    tokens_per_second: float | None = None
-    lr: float | None = None
-    """peak learning rate, where a study has several"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmInfo:
-    """One arm of a study."""
-
-    name: str
-    heads: tuple[int, ...]
-    """heads per layer, first layer first; () where unknown (runs of another trainer)"""
-    role: Role
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """what the arm sets besides its heads, e.g. {"rope_width": "base"}"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """What was fixed before the first run."""
-
-    baseline: str
-    primary: str | None
-    planned_seeds: int
-    confidence: float = 0.95
-    equivalence: float = 0.001
-    """differences within this share of the baseline's loss do not matter"""
-    looks: tuple[int, ...] = ()
-    """the seed counts at which results were looked at; each extension of the seeds adds one"""
+__all__ = ["ArmInfo", "Endpoint", "RunResult", "analyse", "read_results", "write_results"]
 
 
 def analyse(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoint) -> dict[str, Any]:
-    """The content of results.json (plain paired t intervals)."""
-    seeds = sorted({run.seed for run in runs})
-    losses = {
-        arm.name: [
-            next((r.val_loss for r in runs if (r.arm, r.seed, r.status) == (arm.name, seed, "done")), None)
-            for seed in seeds
-        ]
-        for arm in arms
-    }
-    differences = {
-        arm.name: _difference(losses[arm.name], losses[endpoint.baseline], endpoint)
-        for arm in arms
-        if arm.name != endpoint.baseline
-    }
-    verdict_arm = endpoint.primary
-    decision = differences[verdict_arm]["decision"] if verdict_arm else "cannot_tell"
-    return {
-        "seeds": seeds,
+    """The content of results.json. Raises `InputError` when the runs cannot be compared."""
+    check(arms, runs, endpoint)
+    rates = learning_rates.rates_of(runs)
+    grid = RunGrid(arms, learning_rates.leave_one_out(runs) if len(rates) > 1 else runs, endpoint)
+    differences = _differences(grid, endpoint)
+    slopes, source = grid.slopes()
+    for name, entry in differences.items():
+        values = {int(seed): value for seed, value in entry["per_seed"].items()}
+        level = entry["confidence"]
+        entry["equivalent_tokens"] = equivalent_tokens.equivalent_tokens(values, slopes, source, level)
+        speed = grid.speed_ratios(name)
+        entry["equal_time"] = equivalent_tokens.equal_time(values, slopes, speed, source, level)
+    results = {
+        "seeds": grid.seeds,
         "baseline": endpoint.baseline,
-        "endpoint": asdict(endpoint),
-        "arms": {arm.name: _arm(arm, losses[arm.name]) for arm in arms},
+        "primary": endpoint.primary,
+        "endpoint": asdict(endpoint) | {"looks": list(endpoint.looks), "look": endpoint.look},
+        "arms": {arm.name: grid.arm_entry(arm) for arm in arms},
         "differences": differences,
-        "verdict": {"arm": verdict_arm, "decision": decision, "text": f"{verdict_arm}: {decision}"},
+        "uniforms": _against_uniforms(grid, endpoint),
+        "learning_rates": _rates_entry(arms, runs, grid, endpoint) if len(rates) > 1 else None,
+        "curves": {arm.name: grid.curve(arm.name) for arm in arms},
+        "difference_curves": {name: grid.difference_curve(name, endpoint.confidence) for name in differences},
     }
+    results["calibration"] = verdict.calibration(results)
+    results["verdict"] = verdict.verdict(results)
+    return results
 
 
-def _arm(arm: ArmInfo, losses: list[float | None]) -> dict[str, Any]:
-    values = [loss for loss in losses if loss is not None]
-    return {
-        "heads": list(arm.heads),
-        "val_loss": losses,
-        "mean": float(np.mean(values)) if values else None,
-        "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+def _differences(grid: RunGrid, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    """Every arm but the baseline, judged in its family, in the order of the arms."""
+    others = [arm for arm in grid.arms.values() if arm.name != endpoint.baseline]
+    families = [[arm.name for arm in others if arm.name == endpoint.primary]]
+    families.append([arm.name for arm in others if arm.name != endpoint.primary and not arm.is_calibration])
+    judged: dict[str, dict[str, Any]] = {}
+    for family in families:
+        judged |= judge({name: grid.pairs(name) for name in family}, endpoint)
+    for arm in others:
+        if arm.is_calibration:
+            judged |= judge({arm.name: grid.pairs(arm.name)}, endpoint, calibration=True)
+    baseline = grid.losses(endpoint.baseline)
+    for entry in judged.values():
+        entry["planning"] = planning(entry, float(np.mean(list(baseline.values()))), endpoint) if baseline else None
+    return {arm.name: judged[arm.name] for arm in others}
+
+
+def _against_uniforms(grid: RunGrid, endpoint: Endpoint) -> dict[str, Any] | None:
+    """The primary arm against every uniform-N that was run; None without a second one.
+
+    Each is tested at the look's own alpha: to claim all of them at once needs every single one, so no test gains from
+    their number and no further correction is due.
+    """
+    uniforms = [name for name, arm in grid.arms.items() if arm.is_uniform]
+    primary = endpoint.primary
+    if primary is None or primary in uniforms or len(uniforms) < 2:
+        return None
+    against: dict[str, Any] = {}
+    for name in uniforms:
+        against |= judge({name: grid.pairs(primary, name)}, endpoint)
+    return {"against": against, "lower_than_all": all(entry["decision"] == "lower" for entry in against.values())}
+
+
+def _rates_entry(
+    arms: Sequence[ArmInfo], runs: Sequence[RunResult], grid: RunGrid, endpoint: Endpoint
+) -> dict[str, Any]:
+    """Each arm at each rate beside the baseline at the same rate, and the rates that were chosen for the verdict."""
+    by_rate = {rate: [run for run in runs if run.lr == rate] for rate in learning_rates.rates_of(runs)}
+    grids = {rate: RunGrid(arms, of_rate, endpoint) for rate, of_rate in by_rate.items()}
+    rows = []
+    for name in grid.arms:
+        for rate, at_rate in grids.items():
+            losses = list(at_rate.losses(name).values())
+            row = {"arm": name, "lr": rate, "mean_loss": float(np.mean(losses)) if losses else None}
+            row["diverged"] = sum(at_rate.status(name, seed) == "diverged" for seed in at_rate.seeds)
+            if name != endpoint.baseline:
+                entry = judge({name: at_rate.pairs(name)}, endpoint)[name]
+                row |= {key: entry[key] for key in ("mean", "low", "high", "n", "planned", "confidence")}
+            rows.append(row)
+    chosen = {
+        name: [run.lr if run else None for run in (grid.runs.get((name, seed)) for seed in grid.seeds)]
+        for name in grid.arms
     }
+    return {"rates": list(by_rate), "chosen": chosen, "equal_rate": rows}
 
 
-def _difference(arm: list[float | None], baseline: list[float | None], endpoint: Endpoint) -> dict[str, Any]:
-    pairs = [a - b for a, b in zip(arm, baseline, strict=True) if a is not None and b is not None]
-    n = len(pairs)
-    mean = float(np.mean(pairs)) if pairs else None
-    low = high = None
-    decision = "cannot_tell"
-    if n > 1 and mean is not None:
-        half = float(stats.t.ppf(0.5 + endpoint.confidence / 2, n - 1) * np.std(pairs, ddof=1) / np.sqrt(n))
-        low, high = mean - half, mean + half
-        decision = "lower" if high < 0 else "higher" if low > 0 else "cannot_tell"
-    return {
-        "mean": mean, "low": low, "high": high, "n": n, "planned": endpoint.planned_seeds,
-        "confidence": endpoint.confidence, "decision": decision,
-    }  # fmt: skip
-
-
-def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+def write_results(folder: Path, results: Mapping[str, Any]) -> Path:
     """Write results.json into `folder`, whole or not at all."""
-    temporary = folder / ".results.json.tmp"
+    temporary, path = folder / ".results.json.tmp", folder / "results.json"
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1, allow_nan=False)
+        json.dump(results, file, indent=1, allow_nan=False, ensure_ascii=False)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(folder / "results.json")
+    temporary.replace(path)
+    return path
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """The results of a study folder. Raises `InputError` when there are none or they cannot be read."""
+    path = folder / "results.json"
+    try:
+        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder} has no results.json; give a study folder, or run `prism compare` into it") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(
+            f"{path} is no JSON ({error}); remove it and run `prism compare` again: the runs are safe"
+        ) from None
+    return results

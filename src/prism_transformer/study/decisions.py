@@ -1,0 +1,155 @@
+"""From paired differences to decisions: lower, higher, equivalent, cannot tell.
+
+- The primary arm is judged alone; its decision is the verdict, wrong in at most alpha (5 %) of studies, all looks
+  together (see statistics.py).
+- The secondary arms are one family: "lower" and "higher" follow Holm's adjusted p-values, so at most 5 % of studies
+  say a false word about any of them. Intervals that hold for all of them at once are Bonferroni's (Holm has no
+  two-sided interval that is always finite); "equivalent" is read from those.
+- Calibration arms are judged one by one by the plain interval: the truth about them is known.
+- "equivalent" comes before "lower" and "higher": a difference wholly inside the margin was declared, before the first
+  run, too small to matter, even where it is surely there. It is read from the interval that decides (96 % at the first
+  look), so it is stricter than two one-sided tests at 5 %.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .measured import Endpoint
+from .statistics import (
+    MIN_PAIRS,
+    WEAK_PAIRS,
+    correlation,
+    detectable_difference,
+    holm,
+    look_alpha,
+    look_confidence,
+    paired_t,
+    sd_interval,
+    seeds_needed,
+    welch,
+)
+
+Decision = Literal["lower", "higher", "equivalent", "cannot_tell"]
+
+PLANNING_SHARES = (0.001, 0.003, 0.01)
+"""shares of the loss for which the needed seeds are told: the margin's default, the paper's effect, an easy one"""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The seeds on which an arm and the one it is compared with have both finished."""
+
+    arm: Mapping[int, float]
+    """seed -> validation loss, nats per token; the same seeds in both"""
+    other: Mapping[int, float]
+    left_out: Sequence[Mapping[str, Any]] = ()
+    """the seeds without a pair: {"seed", "arm", "status"} of each run that is not there"""
+
+    @property
+    def differences(self) -> dict[int, float]:
+        return {seed: loss - self.other[seed] for seed, loss in self.arm.items()}
+
+    @property
+    def is_pending(self) -> bool:
+        return any(run["status"] == "pending" for run in self.left_out)
+
+
+def judge(pairs: Mapping[str, Pairs], endpoint: Endpoint, *, calibration: bool = False) -> dict[str, dict[str, Any]]:
+    """The difference and decision of each arm of one family (`pairs`: arm -> its pairs with the baseline)."""
+    alpha, confidence = _levels(endpoint, calibration)
+    described = {arm: _describe(of_arm, endpoint, confidence) for arm, of_arm in pairs.items()}
+    ps = [1.0 if entry["p"] is None else entry["p"] for entry in described.values()]
+    for entry, adjusted in zip(described.values(), holm(ps), strict=True):
+        entry["p_adjusted"] = (
+            None if entry["p"] is None else min(1.0, float(adjusted) * (1 - endpoint.confidence) / alpha)
+        )
+    for arm, entry in described.items():
+        _decide(entry, pairs[arm], endpoint, alpha / len(pairs))
+    return described
+
+
+def _levels(endpoint: Endpoint, calibration: bool) -> tuple[float, float]:
+    """(alpha that the decisions spend, confidence of the intervals shown)."""
+    shown = look_confidence(endpoint.look, endpoint.confidence)
+    return (1 - shown if calibration else look_alpha(endpoint.look, endpoint.confidence)), shown
+
+
+def _describe(pairs: Pairs, endpoint: Endpoint, confidence: float) -> dict[str, Any]:
+    """The paired difference as results.json holds it, before anything is decided."""
+    values = list(pairs.differences.values())
+    n = len(values)
+    interval = paired_t(values, confidence) if n >= MIN_PAIRS else None
+    mean = sum(values) / n if n else None
+    baseline = sum(pairs.other.values()) / n if n else None
+    low, high, sd, p = (
+        (float(interval.low), float(interval.high), float(interval.sd), float(interval.p)) if interval else (None,) * 4
+    )
+    unpaired = welch(list(pairs.arm.values()), list(pairs.other.values()), confidence) if n >= MIN_PAIRS else None
+    return {
+        "mean": mean,
+        "low": low,
+        "high": high,
+        "n": n,
+        "planned": endpoint.planned_seeds,
+        "confidence": confidence,
+        "sd": sd,
+        "p": p,
+        "per_seed": {str(seed): value for seed, value in pairs.differences.items()},
+        "left_out": [dict(run) for run in pairs.left_out],
+        "weak": MIN_PAIRS <= n <= WEAK_PAIRS,
+        "relative": {key: _share(value, baseline) for key, value in (("mean", mean), ("low", low), ("high", high))},
+        "unpaired": {"low": unpaired[0], "high": unpaired[1]} if unpaired else None,
+        "correlation": correlation(list(pairs.arm.values()), list(pairs.other.values())),
+        "margin": endpoint.equivalence * baseline if baseline is not None else None,
+    }
+
+
+def _share(value: float | None, baseline: float | None) -> float | None:
+    return value / baseline if value is not None and baseline else None
+
+
+def _decide(entry: dict[str, Any], pairs: Pairs, endpoint: Endpoint, alpha: float) -> None:
+    """Add the decision, why it is not another, and the interval that it was read from."""
+    if entry["n"] < MIN_PAIRS:
+        entry |= {"decision": "cannot_tell", "reason": "fewer than 2 pairs have no interval", "adjusted": None}
+        return
+    interval = paired_t(list(pairs.differences.values()), 1 - alpha)
+    low, high = float(interval.low), float(interval.high)
+    entry["adjusted"] = {"low": low, "high": high, "confidence": 1 - alpha}
+    decision: Decision = "cannot_tell"
+    reason = None
+    if pairs.is_pending:
+        reason = "runs are still to come; deciding early and stopping when it suits would make false decisions"
+    elif -entry["margin"] < low and high < entry["margin"]:
+        decision = "equivalent"
+    elif entry["p_adjusted"] <= 1 - endpoint.confidence:
+        decision = "lower" if entry["mean"] < 0 else "higher"
+    elif entry["low"] > 0 or entry["high"] < 0:
+        reason = "the interval excludes zero, but not after the correction for several arms and looks"
+    entry |= {"decision": decision, "reason": reason}
+
+
+def planning(entry: Mapping[str, Any], baseline_loss: float, endpoint: Endpoint) -> dict[str, Any] | None:
+    """What these pairs could find, and how many a later look would need; None where no spread is known.
+
+    Power 80 %. The seeds are a range, from the 95 % interval of the spread, at the alpha of the next look.
+    """
+    if not entry["sd"]:
+        return None
+    spread = sd_interval(entry["sd"], entry["n"])
+    now = 1 - look_alpha(endpoint.look, endpoint.confidence)
+    later = 1 - look_alpha(endpoint.look + 1, endpoint.confidence)
+    needed = [
+        {"relative": share, "difference": share * baseline_loss}
+        | dict(zip(("low", "high"), seeds_needed(share * baseline_loss, *spread, confidence=later), strict=True))
+        for share in PLANNING_SHARES
+    ]
+    return {
+        "power": 0.8,
+        "detectable": detectable_difference(entry["sd"], entry["n"], confidence=now),
+        "detectable_relative": detectable_difference(entry["sd"], entry["n"], confidence=now) / baseline_loss,
+        "sd_low": spread[0],
+        "sd_high": spread[1],
+        "seeds_needed": needed,
+    }

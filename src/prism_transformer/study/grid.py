@@ -1,0 +1,128 @@
+"""The runs of a study by arm and seed: one run stands in each cell."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import equivalent_tokens
+from .decisions import Pairs
+from .measured import ArmInfo, Endpoint, RunResult, Status, usable
+from .statistics import MIN_PAIRS, paired_t
+from .wording import schedule
+
+
+class RunGrid:
+    """Look-ups over runs of which each (arm, seed) has at most one."""
+
+    def __init__(self, arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoint) -> None:
+        self.arms = {arm.name: arm for arm in arms}
+        self.baseline = endpoint.baseline
+        self.runs = {(run.arm, run.seed): run for run in runs}
+        self.seeds = sorted({run.seed for run in runs})
+
+    def done(self, arm: str) -> dict[int, RunResult]:
+        of_arm = ((seed, self.runs.get((arm, seed))) for seed in self.seeds)
+        return {seed: run for seed, run in of_arm if run is not None and usable(run)}
+
+    def losses(self, arm: str) -> dict[int, float]:
+        return {seed: run.val_loss for seed, run in self.done(arm).items() if run.val_loss is not None}
+
+    def status(self, arm: str, seed: int) -> Status:
+        run = self.runs.get((arm, seed))
+        if run is None:
+            return "missing"
+        return "diverged" if run.status == "done" and not usable(run) else run.status
+
+    def pairs(self, arm: str, other: str | None = None) -> Pairs:
+        other = other or self.baseline
+        of_arm, of_other = self.losses(arm), self.losses(other)
+        common = [seed for seed in self.seeds if seed in of_arm and seed in of_other]
+        left_out = [
+            {"seed": seed, "arm": name, "status": self.status(name, seed)}
+            for seed in self.seeds
+            for name, losses in ((arm, of_arm), (other, of_other))
+            if seed not in losses
+        ]
+        return Pairs({seed: of_arm[seed] for seed in common}, {seed: of_other[seed] for seed in common}, left_out)
+
+    def arm_entry(self, arm: ArmInfo) -> dict[str, Any]:
+        """heads, losses and speed of an arm; lists hold one value per seed, null where there is none."""
+        done, losses = self.done(arm.name), self.losses(arm.name)
+        values = list(losses.values())
+        runs = [self.runs.get((arm.name, seed)) for seed in self.seeds]
+        speeds = [run.tokens_per_second for run in done.values() if run.tokens_per_second]
+        ratios = list(self.speed_ratios(arm.name).values())
+        return {
+            "heads": list(arm.heads),
+            "schedule": schedule(arm.heads),
+            "role": arm.role,
+            "settings": dict(arm.settings),
+            "val_loss": [losses.get(seed) for seed in self.seeds],
+            "mean": float(np.mean(values)) if values else None,
+            "sd": float(np.std(values, ddof=1)) if len(values) >= MIN_PAIRS else None,
+            "n": len(values),
+            "status": [self.status(arm.name, seed) for seed in self.seeds],
+            "tokens": next((run.tokens for run in done.values()), None),
+            "lr": [run.lr if run else None for run in runs],
+            "sources": [run.source if run else "" for run in runs],
+            "tokens_per_second": float(np.mean(speeds)) if speeds else None,
+            "relative_speed": float(np.exp(np.mean(np.log(ratios)))) if ratios else None,
+        }
+
+    def speed_ratios(self, arm: str) -> dict[int, float]:
+        """seed -> tokens/s of the arm over the baseline's, within a seed, so that the machine's drift cancels."""
+        base, own = self.done(self.baseline), self.done(arm)
+        return {
+            seed: fast / slow
+            for seed, run in own.items()
+            if seed in base and (fast := run.tokens_per_second) and (slow := base[seed].tokens_per_second)
+        }
+
+    def slopes(self) -> tuple[equivalent_tokens.Slopes, equivalent_tokens.Source]:
+        base = self.done(self.baseline)
+        fewer = next((name for name, arm in self.arms.items() if arm.role == "calibration_less"), None)
+        fewer_losses = (
+            {seed: (loss, self.runs[fewer, seed].tokens) for seed, loss in self.losses(fewer).items()} if fewer else {}
+        )
+        tokens = next((run.tokens for run in base.values()), 0)
+        curves = {seed: [(t, loss) for _, t, _, loss in run.curve] for seed, run in base.items()}
+        return equivalent_tokens.baseline_slopes(self.losses(self.baseline), fewer_losses, tokens, curves)
+
+    def curve(self, arm: str) -> list[dict[str, Any]]:
+        """Validation loss on the way, over the seeds that have been evaluated at that step."""
+        losses, tokens = self._by_step(arm)
+        return [
+            {
+                "step": step,
+                "tokens": tokens[step],
+                "mean": float(np.mean(list(of_step.values()))),
+                "sd": float(np.std(list(of_step.values()), ddof=1)) if len(of_step) >= MIN_PAIRS else None,
+                "n": len(of_step),
+            }
+            for step, of_step in losses.items()
+        ]
+
+    def difference_curve(self, arm: str, confidence: float) -> list[dict[str, Any]]:
+        """Arm - baseline on the way, paired; pointwise intervals, for looking only: no decision is taken from them."""
+        own, tokens = self._by_step(arm)
+        base, _ = self._by_step(self.baseline)
+        points = []
+        for step in sorted(own.keys() & base.keys()):
+            values = [own[step][seed] - base[step][seed] for seed in own[step].keys() & base[step].keys()]
+            if len(values) >= MIN_PAIRS:
+                interval = paired_t(values, confidence)
+                mean, low, high = float(interval.mean), float(interval.low), float(interval.high)
+                points.append(
+                    {"step": step, "tokens": tokens[step], "mean": mean, "low": low, "high": high, "n": len(values)}
+                )
+        return points
+
+    def _by_step(self, arm: str) -> tuple[dict[int, dict[int, float]], dict[int, int]]:
+        losses: dict[int, dict[int, float]] = {}
+        tokens: dict[int, int] = {}
+        for seed, run in self.done(arm).items():
+            for step, seen, _, loss in run.curve:
+                losses.setdefault(step, {})[seed] = loss
+                tokens[step] = seen
+        return dict(sorted(losses.items())), tokens

@@ -1,0 +1,56 @@
+"""Figures as people read them; the same in the verdict, the table and the page."""
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+
+def decimals(spread: float | None, *, least: int = 2) -> int:
+    """Digits after the point that show a spread with two figures; 4 where none is known."""
+    if not spread:
+        return 4
+    return max(least, min(6, 1 - math.floor(math.log10(abs(spread)))))
+
+
+def signed(value: float | None, digits: int = 4) -> str:
+    """+0.0123; a dash where there is no value."""
+    return "–" if value is None else f"{value:+.{digits}f}".replace("-", "−")
+
+
+def plain(value: float | None, digits: int = 4) -> str:
+    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def percent(share: float | None, digits: int | None = None, *, sign: bool = True) -> str:
+    """A share of the loss in percent; without `digits`, as many as small shares need."""
+    if share is None:
+        return "–"
+    size = abs(share) * 100
+    if digits is None:
+        digits = 1 if size >= 10 else 2 if size >= 0.095 or size == 0 else 3
+    return f"{share * 100:{'+' if sign else ''}.{digits}f} %".replace("-", "−")
+
+
+def percent_digits(low: float | None, high: float | None) -> int | None:
+    """The digits in which an interval of shares, its ends and its middle are all written."""
+    return None if low is None or high is None or low == high else decimals((high - low) * 100, least=1)
+
+
+def schedule(heads: Sequence[int]) -> str:
+    """3x2,6x2,8x2,12x6: heads x layers, as schedules are written everywhere."""
+    return ",".join(f"{count}x{len(list(run))}" for count, run in groupby(heads))
+
+
+def count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def tokens_factor(factor: float) -> str:
+    """1.05 -> "5.0 % more"; 0.97 -> "3.0 % fewer"."""
+    change = abs(factor - 1) * 100
+    return f"{change:.{0 if change >= 20 else 1}f} % {'more' if factor >= 1 else 'fewer'}"
