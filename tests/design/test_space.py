@@ -1,4 +1,4 @@
-"""The space of schedules against a brute force that knows nothing of the automaton: all lists, filtered by definition."""
+"""The space of schedules against a brute force that knows no automaton: all lists, filtered by definition."""
 
 import math
 from collections import Counter

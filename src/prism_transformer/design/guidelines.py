@@ -71,14 +71,14 @@ def _staircase(schedule: HeadSchedule, base: int) -> RuleResult:
     if off:
         heads, layers = off[0]
         more = f" (and {len(off) - 1} more)" if len(off) > 1 else ""
-        held = f"{heads} heads are held for {_layers(layers)}{more}"
+        held = f"the step of {_count(heads, 'head')} holds {_count(layers, 'layer')}{more}"
         return RuleResult("staircase", "warn", f"{held}; the guideline is {low} to {high} layers a step")
     return RuleResult("staircase", "pass", f"every step before the base holds {low} to {high} layers")
 
 
 def _baseline(schedule: HeadSchedule, base: int) -> RuleResult:
     kept, total = schedule.heads.count(base), schedule.n_layers
-    found = f"{kept} of {_layers(total)} have the base's {base} heads"
+    found = f"{kept} of {_count(total, 'layer')} have the base's {_count(base, 'head')}"
     if 2 * kept < total:
         return RuleResult("baseline", "warn", f"{found}; the guideline is at least half")
     return RuleResult("baseline", "pass", f"{found}, at least half")
@@ -103,9 +103,7 @@ def _fused_kernel(schedule: HeadSchedule, device: Device, dtype: DType) -> RuleR
         dim, layer = min(wide)
         limit = "no FlashAttention backward" if dim <= high else "FlashAttention backward only with dropout 0"
         return RuleResult("fused-kernel", "warn", f"head dim {dim} of layer {layer}: {limit} on consumer cards")
-    return RuleResult(
-        "fused-kernel", "pass", f"no head dim above {FUSED_LIMIT}: FlashAttention has a kernel for each layer"
-    )
+    return RuleResult("fused-kernel", "pass", f"every head dim is at most {FUSED_LIMIT}, as FlashAttention needs")
 
 
 def _alignment(schedule: HeadSchedule, device: Device) -> RuleResult:
@@ -132,11 +130,11 @@ def _tensor_parallel(schedule: HeadSchedule, size: int | None) -> RuleResult:
             "tensor-parallel", "fail", f"{split}; the largest size that fits every layer is {limit} (the gcd)"
         )
     if size is not None:
-        return RuleResult("tensor-parallel", "pass", f"{size} devices split the heads of every layer evenly")
+        return RuleResult("tensor-parallel", "pass", f"{size} devices can share the heads of every layer evenly")
     if limit == 1:
-        return RuleResult("tensor-parallel", "warn", "the gcd of the heads is 1: no tensor parallelism over heads")
-    return RuleResult("tensor-parallel", "pass", f"up to {limit} devices split the heads of every layer (the gcd)")
+        return RuleResult("tensor-parallel", "warn", "the gcd of the heads is 1: no devices can share them evenly")
+    return RuleResult("tensor-parallel", "pass", f"up to {limit} devices can share the heads evenly (their gcd)")
 
 
-def _layers(count: int) -> str:
-    return f"{count} layer" if count == 1 else f"{count} layers"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

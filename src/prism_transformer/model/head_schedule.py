@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any, Literal, NamedTuple
 
-MAX_LAYERS = 10_000
-"""Ten times the deepest transformer trained so far; a longer schedule is a slip of the keyboard."""
+MAX_LAYERS = 1024
+"""The deepest transformers trained so far have about 1000 layers; more is a slip of the keyboard."""
 
 MAX_D_MODEL = 2**20
 """Fifty times the widest model published; keeps the search for divisors instant."""
@@ -233,6 +233,7 @@ def _expand(source: str | Sequence[Any]) -> list[Any]:
             text = text[1:-1]
         items: list[Any] = text.split(",") if text.strip() else []
     elif isinstance(source, Sequence) and not isinstance(source, bytes):
+        _refuse_many(len(source))
         items = list(source)
     else:
         raise ScheduleError(f"{_quote(source)} is no schedule; give a list of heads or a text like 3x2,6x2,8x2,12x6")
