@@ -5,6 +5,7 @@
 - The secondary arms are one family: "lower" and "higher" follow Holm's adjusted p-values, so at most 5 % of studies
   say a false word about any of them. Intervals that hold for all of them at once are Bonferroni's (Holm has no
   two-sided interval that is always finite); "equivalent" is read from those.
+- With several learning rates the interval and p-value are those of best against best (learning_rates.py).
 - Calibration arms are judged one by one by the plain interval: the truth about them is known.
 - "equivalent" comes before "lower" and "higher": a difference wholly inside the margin was declared, before the first
   run, too small to matter, even where it is surely there. It is read from the interval that decides (96 % at the first
@@ -15,10 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
+from .learning_rates import best_against_best
 from .measured import Endpoint
 from .statistics import (
     MIN_PAIRS,
     WEAK_PAIRS,
+    Array,
+    Interval,
     correlation,
     detectable_difference,
     holm,
@@ -45,10 +51,18 @@ class Pairs:
     other: Mapping[int, float]
     left_out: Sequence[Mapping[str, Any]] = ()
     """the seeds without a pair: {"seed", "arm", "status"} of each run that is not there"""
+    at_rates: tuple[Array, Array] | None = None
+    """in a study of several learning rates, all losses of (arm, other): [rates, seeds] each"""
 
     @property
     def differences(self) -> dict[int, float]:
         return {seed: loss - self.other[seed] for seed, loss in self.arm.items()}
+
+    def interval(self, confidence: float) -> Interval:
+        """Paired t; best against best over several rates."""
+        if self.at_rates is None:
+            return paired_t(list(self.differences.values()), confidence)
+        return best_against_best(*self.at_rates, confidence)
 
     @property
     def is_pending(self) -> bool:
@@ -79,13 +93,12 @@ def _describe(pairs: Pairs, endpoint: Endpoint, confidence: float) -> dict[str, 
     """The paired difference as results.json holds it, before anything is decided."""
     values = list(pairs.differences.values())
     n = len(values)
-    interval = paired_t(values, confidence) if n >= MIN_PAIRS else None
-    mean = sum(values) / n if n else None
-    baseline = sum(pairs.other.values()) / n if n else None
-    low, high, sd, p = (
-        (float(interval.low), float(interval.high), float(interval.sd), float(interval.p)) if interval else (None,) * 4
-    )
-    unpaired = welch(list(pairs.arm.values()), list(pairs.other.values()), confidence) if n >= MIN_PAIRS else None
+    interval = pairs.interval(confidence) if n >= MIN_PAIRS else None
+    mean = float(np.mean(values)) if n else None
+    baseline = float(np.mean(list(pairs.other.values()))) if n else None
+    low, high, p = (float(interval.low), float(interval.high), float(interval.p)) if interval else (None,) * 3
+    one_rate = n >= MIN_PAIRS and pairs.at_rates is None
+    unpaired = welch(list(pairs.arm.values()), list(pairs.other.values()), confidence) if one_rate else None
     return {
         "mean": mean,
         "low": low,
@@ -93,7 +106,7 @@ def _describe(pairs: Pairs, endpoint: Endpoint, confidence: float) -> dict[str, 
         "n": n,
         "planned": endpoint.planned_seeds,
         "confidence": confidence,
-        "sd": sd,
+        "sd": float(np.std(values, ddof=1)) if n >= MIN_PAIRS else None,
         "p": p,
         "per_seed": {str(seed): value for seed, value in pairs.differences.items()},
         "left_out": [dict(run) for run in pairs.left_out],
@@ -114,7 +127,7 @@ def _decide(entry: dict[str, Any], pairs: Pairs, endpoint: Endpoint, alpha: floa
     if entry["n"] < MIN_PAIRS:
         entry |= {"decision": "cannot_tell", "reason": "fewer than 2 pairs have no interval", "adjusted": None}
         return
-    interval = paired_t(list(pairs.differences.values()), 1 - alpha)
+    interval = pairs.interval(1 - alpha)
     low, high = float(interval.low), float(interval.high)
     entry["adjusted"] = {"low": low, "high": high, "confidence": 1 - alpha}
     decision: Decision = "cannot_tell"

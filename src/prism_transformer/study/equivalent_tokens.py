@@ -63,17 +63,18 @@ def ratio_interval(numerators: ArrayLike, denominators: ArrayLike, confidence: f
 
 
 def equivalent_tokens(
-    differences: Mapping[int, float], slopes: Slopes, source: Source, confidence: float
+    differences: Mapping[int, float], slopes: Slopes, source: Source, confidence: float | None
 ) -> dict[str, Any] | None:
     """The token factor at which the baseline would reach the arm's loss: exp(difference / slope), with its interval.
 
-    `differences`: seed -> arm - baseline. None when no seed has both or the loss does not fall with tokens.
+    `differences`: seed -> arm - baseline. None when no seed has both or the loss does not fall with tokens. Without
+    `confidence` there is no interval: differences whose seeds chose each other's learning rate have no Fieller's.
     """
     seeds = sorted(differences.keys() & slopes.keys())
     d, s = [differences[seed] for seed in seeds], [slopes[seed] for seed in seeds]
     if not seeds or np.mean(s) >= 0:
         return None
-    logs = ratio_interval(d, s, confidence)
+    logs = ratio_interval(d, s, confidence) if confidence else None
     low, high = (_factor(logs[0]), _factor(logs[1])) if logs else (None, None)
     factor = _factor(float(np.mean(d) / np.mean(s)))
     return {
@@ -95,7 +96,7 @@ def equal_time(
     slopes: Slopes,
     speed_ratios: Mapping[int, float],
     source: Source,
-    confidence: float,
+    confidence: float | None,
 ) -> dict[str, Any] | None:
     """The difference if the arm were trained as long as the baseline on this device instead of on as many tokens.
 
@@ -106,7 +107,7 @@ def equal_time(
     if not seeds:
         return None
     values = [differences[seed] + slopes[seed] * math.log(speed_ratios[seed]) for seed in seeds]
-    interval = paired_t(values, confidence) if len(seeds) >= MIN_PAIRS else None
+    interval = paired_t(values, confidence) if confidence and len(seeds) >= MIN_PAIRS else None
     return {
         "mean": float(np.mean(values)),
         "low": float(interval.low) if interval else None,

@@ -1,24 +1,28 @@
 """The runs of a study by arm and seed: one run stands in each cell."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import equivalent_tokens
 from .decisions import Pairs
+from .learning_rates import candidates, leave_one_out, rates_of
 from .measured import ArmInfo, Endpoint, RunResult, Status, usable
 from .statistics import MIN_PAIRS, paired_t
 from .wording import schedule
 
 
 class RunGrid:
-    """Look-ups over runs of which each (arm, seed) has at most one."""
+    """Look-ups by arm and seed. With several learning rates, the run of a cell is the one chosen on the other seeds."""
 
     def __init__(self, arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoint) -> None:
         self.arms = {arm.name: arm for arm in arms}
         self.baseline = endpoint.baseline
-        self.runs = {(run.arm, run.seed): run for run in runs}
+        self.all_runs = list(runs)
+        self.rates = rates_of(runs)
+        chosen = leave_one_out(runs) if len(self.rates) > 1 else runs
+        self.runs = {(run.arm, run.seed): run for run in chosen}
         self.seeds = sorted({run.seed for run in runs})
 
     def done(self, arm: str) -> dict[int, RunResult]:
@@ -35,16 +39,34 @@ class RunGrid:
         return "diverged" if run.status == "done" and not usable(run) else run.status
 
     def pairs(self, arm: str, other: str | None = None) -> Pairs:
-        other = other or self.baseline
-        of_arm, of_other = self.losses(arm), self.losses(other)
-        common = [seed for seed in self.seeds if seed in of_arm and seed in of_other]
+        """The arm beside the baseline, or beside `other`."""
+        names = (arm, other or self.baseline)
+        tables = {name: self._candidates(name) for name in names}
+        common = [s for s in self.seeds if all(s in losses for of_arm in tables.values() for losses in of_arm.values())]
         left_out = [
-            {"seed": seed, "arm": name, "status": self.status(name, seed)}
+            {"seed": seed, "arm": name, "status": status}
             for seed in self.seeds
-            for name, losses in ((arm, of_arm), (other, of_other))
-            if seed not in losses
+            for name in names
+            for status in self._lost(name, seed, tables[name])
         ]
-        return Pairs({seed: of_arm[seed] for seed in common}, {seed: of_other[seed] for seed in common}, left_out)
+        losses = [{seed: self.losses(name)[seed] for seed in common} for name in names]
+        if len(self.rates) < 2:
+            return Pairs(losses[0], losses[1], left_out)
+        own, its = (np.array([[of_rate[s] for s in common] for of_rate in tables[name].values()]) for name in names)
+        return Pairs(losses[0], losses[1], left_out, (own, its))
+
+    def _candidates(self, arm: str) -> Mapping[float | None, Mapping[int, float]]:
+        """rate -> seed -> loss: all runs among which the arm's choice is made."""
+        if len(self.rates) < 2:
+            return {None: self.losses(arm)}
+        return candidates([run for run in self.all_runs if run.arm == arm]) or {None: {}}
+
+    def _lost(self, arm: str, seed: int, losses: Mapping[float | None, Mapping[int, float]]) -> list[Status]:
+        """The status of each run that keeps a seed from being a pair."""
+        if len(self.rates) < 2:
+            return [] if seed in losses[None] else [self.status(arm, seed)]
+        at_rate = {run.lr: run.status for run in self.all_runs if (run.arm, run.seed) == (arm, seed)}
+        return [at_rate.get(rate, "missing") for rate, of_rate in losses.items() if seed not in of_rate]
 
     def arm_entry(self, arm: ArmInfo) -> dict[str, Any]:
         """heads, losses and speed of an arm; lists hold one value per seed, null where there is none."""

@@ -25,13 +25,13 @@ __all__ = ["ArmInfo", "Endpoint", "RunResult", "analyse", "read_results", "write
 def analyse(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoint) -> dict[str, Any]:
     """The content of results.json. Raises `InputError` when the runs cannot be compared."""
     check(arms, runs, endpoint)
-    rates = learning_rates.rates_of(runs)
-    grid = RunGrid(arms, learning_rates.leave_one_out(runs) if len(rates) > 1 else runs, endpoint)
+    grid = RunGrid(arms, runs, endpoint)
+    several_rates = len(grid.rates) > 1
     differences = _differences(grid, endpoint)
     slopes, source = grid.slopes()
     for name, entry in differences.items():
         values = {int(seed): value for seed, value in entry["per_seed"].items()}
-        level = entry["confidence"]
+        level = None if several_rates else entry["confidence"]
         entry["equivalent_tokens"] = equivalent_tokens.equivalent_tokens(values, slopes, source, level)
         speed = grid.speed_ratios(name)
         entry["equal_time"] = equivalent_tokens.equal_time(values, slopes, speed, source, level)
@@ -43,7 +43,7 @@ def analyse(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoi
         "arms": {arm.name: grid.arm_entry(arm) for arm in arms},
         "differences": differences,
         "uniforms": _against_uniforms(grid, endpoint),
-        "learning_rates": _rates_entry(arms, runs, grid, endpoint) if len(rates) > 1 else None,
+        "learning_rates": _rates_entry(arms, runs, grid, endpoint) if several_rates else None,
         "curves": {arm.name: grid.curve(arm.name) for arm in arms},
         "difference_curves": {name: grid.difference_curve(name, endpoint.confidence) for name in differences},
     }
@@ -63,9 +63,10 @@ def _differences(grid: RunGrid, endpoint: Endpoint) -> dict[str, dict[str, Any]]
     for arm in others:
         if arm.is_calibration:
             judged |= judge({arm.name: grid.pairs(arm.name)}, endpoint, calibration=True)
-    baseline = grid.losses(endpoint.baseline)
+    losses = list(grid.losses(endpoint.baseline).values())
+    plannable = bool(losses) and len(grid.rates) < 2  # the planning is Student's
     for entry in judged.values():
-        entry["planning"] = planning(entry, float(np.mean(list(baseline.values()))), endpoint) if baseline else None
+        entry["planning"] = planning(entry, float(np.mean(losses)), endpoint) if plannable else None
     return {arm.name: judged[arm.name] for arm in others}
 
 
