@@ -77,10 +77,10 @@ def test_training_memory_by_part() -> None:
         HeadSchedule([1, 4], d_model=8), vocab_size=10, context=16, intermediate_size=20, micro_batch=6
     )
     assert (memory.weights, memory.gradients, memory.optimizer) == (4 * 1592, 4 * 1592, 8 * 1592)
-    # per token: 2 layers x (8 x 8 + 4 x 20) x 2 bytes, and 4 bytes for each of the 1 + 4 heads
-    assert memory.activations == 96 * (2 * 144 * 2 + 4 * 5)
+    # per token: 2 layers x (10 x 8 + 4 x 20) x 2 bytes, 4 bytes for each of 5 heads, 3 x 8 x 2 for the last norm
+    assert memory.activations == 96 * (2 * 160 * 2 + 4 * 5 + 48)
     assert memory.logits == 96 * 10 * (2 + 4 + 4)
-    assert memory.total == 16 * 1592 + 96 * 596 + 9600
+    assert memory.total == 16 * 1592 + 96 * 708 + 9600
 
 
 def test_training_memory_in_fp32_and_untied() -> None:
@@ -88,5 +88,31 @@ def test_training_memory_in_fp32_and_untied() -> None:
     memory = training_memory(HeadSchedule([1], d_model=8), tied=False, activation_bytes=4, **settings)
 
     assert memory.weights == 4 * (2 * 80 + 752 + 8)
-    assert memory.activations == 16 * (144 * 4 + 4)
+    assert memory.activations == 16 * (160 * 4 + 4 + 96)
     assert memory.logits == 16 * 10 * 12
+
+
+def test_agrees_with_what_the_model_itself_holds() -> None:
+    torch = pytest.importorskip("torch")
+    from prism_transformer.model import PrismConfig, PrismForCausalLM
+
+    schedule = HeadSchedule.parse("1,2,4x2", d_model=64)
+    model = PrismForCausalLM(
+        PrismConfig(hidden_size=64, num_hidden_layers=4, head_schedule=schedule.heads, vocab_size=256)
+    )
+    sizes = {"vocab_size": 256, "context": 64, "intermediate_size": model.config.intermediate_size}
+    assert sum(p.numel() for p in model.parameters()) == model_cost(schedule, **sizes).parameters
+
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def remember(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = 0 if storage.data_ptr() in weights else storage.nbytes()
+        return tensor
+
+    tokens = torch.randint(0, 256, (8, 64))
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+        hidden = model.model(input_ids=tokens).last_hidden_state  # noqa: F841 - holds the graph, so no storage is reused
+    estimate = training_memory(schedule, micro_batch=8, activation_bytes=4, **sizes).activations
+    assert sum(kept.values()) == pytest.approx(estimate, rel=0.05)

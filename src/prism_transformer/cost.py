@@ -125,16 +125,15 @@ def training_memory(
 ) -> TrainingMemory:
     """Estimate for AdamW with fp32 weights, gradients and moments, no recomputation and a fused attention kernel.
 
-    Activations kept for the backward pass, per token and layer: 8 d + 4 m values of `activation_bytes` (2 under bf16
-    autocast, 4 in fp32): both norms' inputs and outputs, q, k, v, attention's output; gate, up, silu(gate) and their
-    product; and one fp32 softmax normaliser per head. Logits are counted for the plain loss: their values, the fp32
-    log-probabilities and the fp32 gradient.
+    Activations kept for the backward pass, per token and layer: 10 d + 4 m values of `activation_bytes` (2 under bf16
+    autocast, 4 in fp32): input, normalised value and output of both norms, q, k, v, attention's output; gate, up,
+    silu(gate) and their product; and one fp32 softmax normaliser per head. The final norm keeps 3 d. Logits are counted
+    for the plain loss: their values, the fp32 log-probabilities and the fp32 gradient.
     """
     cost = model_cost(schedule, vocab_size=vocab_size, context=context, intermediate_size=intermediate_size, tied=tied)
     tokens = micro_batch * context
-    per_token = sum(
-        (8 * schedule.d_model + 4 * intermediate_size) * activation_bytes + 4 * heads for heads in schedule.heads
-    )
+    layer_bytes = (10 * schedule.d_model + 4 * intermediate_size) * activation_bytes
+    per_token = sum(layer_bytes + 4 * heads for heads in schedule.heads) + 3 * schedule.d_model * activation_bytes
     return TrainingMemory(
         weights=4 * cost.parameters,
         gradients=4 * cost.parameters,
