@@ -91,6 +91,8 @@ class Manifest:
     counts: Counts
     most_frequent: tuple[dict[str, Any], ...]
     """The most frequent ids of the training split: id, text, share."""
+    lost_share: float
+    """Of the characters at the start of the text, how many the tokenizer does not give back."""
     packing: str = "each document preceded by end-of-text, packed without a gap; nothing cropped or padded"
     format: str = FORMAT
 

@@ -5,6 +5,7 @@ the end-of-text id, and nothing is added before or after. What separates documen
 The libraries behind them are imported on first use.
 """
 
+import difflib
 import hashlib
 import importlib.util
 import json
@@ -164,9 +165,11 @@ def load_tokenizer(spec: str | Path, *, name: str | None = None) -> Tokenizer:
     if (path / "vocab.bpe").is_file() and (path / "encoder.json").is_file():
         return Gpt2Tokenizer(path)
     if not path.exists():
+        nearest = difflib.get_close_matches(str(spec), ("bpe", "gpt2", "bytes"), n=1)
+        meant = f" (did you mean {nearest[0]}?)" if nearest else ""
         raise InputError(
-            f"tokenizer {str(spec)!r} is no name (bpe, gpt2, bytes) and no folder or file; "
-            f"give one of them, or the path of a Hugging Face tokenizer"
+            f"tokenizer {str(spec)!r}: no such folder or file, and none of the names bpe, gpt2, bytes{meant}; "
+            f"give a name, or the folder of a Hugging Face tokenizer"
         )
     return HuggingFaceTokenizer.load(path, name=name or path.resolve().name.removesuffix(".json"))
 

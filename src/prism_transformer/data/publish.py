@@ -1,0 +1,71 @@
+"""A folder that is written whole or not at all, by one process at a time."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock
+
+from prism_transformer.errors import InputError
+
+_LOCK = ".lock"
+_PARTIAL = ".partial"
+
+
+@contextmanager
+def claim(folder: Path, *, mark: str) -> Iterator[Path]:
+    """Make the folder this process's own, others waiting, and give a fresh place in it for unfinished files.
+
+    `mark` is the file that `publish` moves last. A process that dies leaves the place behind: the sign that what lies
+    in the folder without the mark is ours to write again. Raises InputError for a folder that holds anything else.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: a file, not a folder; choose another")
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / _PARTIAL
+    try:
+        with FileLock(folder / _LOCK):
+            if _has_files(folder) and not (folder / mark).exists() and not partial.exists():
+                raise InputError(f"{folder}: holds files, but no prepared corpus; choose another folder")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            try:
+                yield partial
+            finally:
+                if (folder / mark).exists() or not _has_files(folder):
+                    shutil.rmtree(partial, ignore_errors=True)
+    finally:
+        _remove_if_bare(folder)
+
+
+def publish(partial: Path, *, mark: str) -> None:
+    """Flush all that lies in `partial` to the disk and move it to the folder above, `mark` last."""
+    folder = partial.parent
+    for path in (path for path in partial.rglob("*") if path.is_file()):
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    for path in sorted(partial.iterdir(), key=lambda path: (path.name == mark, path.name)):
+        target = folder / path.name
+        if target.is_dir():  # of an earlier process that died while publishing
+            shutil.rmtree(target)
+        path.replace(target)
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _has_files(folder: Path) -> bool:
+    return any(not path.name.startswith(".") for path in folder.iterdir())
+
+
+def _remove_if_bare(folder: Path) -> None:
+    """After a failure nothing is left but the lock: take that away too."""
+    with suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [_LOCK]:
+            (folder / _LOCK).unlink()
+            folder.rmdir()

@@ -1,0 +1,111 @@
+"""What a preparation did: its manifest, and the lines that are printed of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prism_transformer.data.corpus import SPLITS, Counts, Manifest, SourceInfo
+from prism_transformer.data.encode import Encoded, Survey
+from prism_transformer.data.sources import Sources
+from prism_transformer.data.tokenizer import Tokenizer
+
+WARN_SHARE = 0.01
+_MOST_FREQUENT = 20
+
+
+def describe(
+    *,
+    settings: Mapping[str, Any],
+    sources: Sources,
+    infos: tuple[SourceInfo, ...],
+    found: Survey,
+    edges: npt.NDArray[np.int64],
+    tokenizer: Tokenizer,
+    encoded: Encoded,
+    lost_share: float,
+) -> Manifest:
+    """The manifest of what was encoded."""
+    total = int(encoded.id_counts.sum())
+    unknown = 0 if tokenizer.unknown is None else int(encoded.id_counts[:, tokenizer.unknown].sum())
+    kept = sum(split.tokens for split in encoded.splits.values())
+    whole = (edges == 0) | (edges == found.sizes[:, None])
+    counts = Counts(
+        files=sources.files,
+        files_hidden=sources.hidden,
+        files_binary=sources.binary,
+        documents=len(found.sizes),
+        documents_empty=found.empty,
+        documents_cut=int(np.sum(~whole.all(axis=1))),
+        bytes_replaced=found.replaced,
+        tokens_total=total,
+        tokens_kept=kept,
+        tokens_dropped=total - kept,
+        tokens_unknown=unknown,
+    )
+    return Manifest(
+        settings=dict(settings),
+        sources=infos,
+        origin=sources.origin,
+        tokenizer={
+            "name": tokenizer.name,
+            "fingerprint": tokenizer.fingerprint,
+            "vocab_size": tokenizer.vocab_size,
+            "end_of_text": tokenizer.end_of_text,
+        },
+        splits=encoded.splits,
+        counts=counts,
+        most_frequent=_most_frequent(tokenizer, encoded.id_counts[0]),
+        lost_share=lost_share,
+    )
+
+
+def _most_frequent(tokenizer: Tokenizer, id_counts: npt.NDArray[np.int64]) -> tuple[dict[str, Any], ...]:
+    order = np.argsort(-id_counts, kind="stable")[:_MOST_FREQUENT]
+    share = id_counts / max(1, int(id_counts.sum()))
+    return tuple({"id": int(i), "text": tokenizer.decode([int(i)]), "share": float(share[i])} for i in order)
+
+
+def lines(manifest: Manifest) -> list[str]:
+    """What was read, made and skipped, and warnings, in plain lines."""
+    counts, splits = manifest.counts, manifest.splits
+    text_bytes = sum(split.text_bytes for split in splits.values())
+    name, rows = manifest.tokenizer["name"], manifest.tokenizer["vocab_size"]
+    unknown = counts.tokens_unknown / counts.tokens_total
+    said = [
+        f"text: {size(text_bytes)} in {counts.documents:,} documents, from {manifest.origin}",
+        *_skipped(counts),
+        f"tokenizer: {name}, {rows:,} ids, {text_bytes / counts.tokens_kept:.2f} bytes a token",
+        "tokens: " + ", ".join(f"{splits[name].tokens:,} {name}" for name in SPLITS),
+        f"        {counts.tokens_kept:,} kept, {counts.tokens_dropped:,} dropped, {unknown:.2%} unknown",
+    ]
+    if counts.documents_cut:
+        said.append(f"split: {counts.documents_cut} of {counts.documents:,} documents cut, being too long for one side")
+    if counts.bytes_replaced:
+        said.append(f"warning: {counts.bytes_replaced:,} bytes are no UTF-8; each became U+FFFD")
+    if name == "bpe" and rows < manifest.settings["vocab_size"]:
+        said.append(f"warning: so little text gives {rows:,} ids, not {manifest.settings['vocab_size']:,}")
+    if unknown > WARN_SHARE:
+        said.append(f"warning: {unknown:.1%} of the tokens are unknown to the tokenizer {name}: is it the right one?")
+    if manifest.lost_share > WARN_SHARE:
+        said.append(f"warning: the tokenizer {name} loses {manifest.lost_share:.1%} of the text: is it the right one?")
+    return said
+
+
+def size(count: int) -> str:
+    """Bytes for people: "812 bytes", "2.8 MB"."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def _skipped(counts: Counts) -> list[str]:
+    kinds = {
+        "empty documents": counts.documents_empty,
+        "hidden files": counts.files_hidden,
+        "binary files": counts.files_binary,
+    }
+    some = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+    return [f"skipped: {some}"] if some else []
