@@ -1,7 +1,7 @@
-"""The two errors that end a command with a sentence instead of a traceback.
+"""The errors that end a command with a sentence instead of a traceback.
 
-`model.head_schedule.ScheduleError` is the third: the model's folder is exported as remote code, so it imports nothing
-from here.
+`model.head_schedule.ScheduleError` belongs to them: the model's folder is exported as remote code, so it imports
+nothing from here.
 """
 
 from collections.abc import Sequence
@@ -20,3 +20,11 @@ class InputError(ValueError):
 
 class RunError(RuntimeError):
     """A run could not go on (a loss that is not finite, a full disk): exit code 3. What was saved before is safe."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the run was told to stop, and its state is saved
+    """A signal ended the run after its state was saved: exit code 75 (preempted, SIGTERM) or 130 (SIGINT)."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,84 @@
+"""Save and load a model together with its identity.
+
+The weights of any schedule fit any other without a word, so every saved model carries its schedule's fingerprint and
+its golden logits: what it answered, in fp32 on the CPU, to 16 fixed tokens. Loading computes them again.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from .errors import InputError
+from .files import read_json, write_json
+from .model.configuration_prism import PrismConfig
+from .model.modeling_prism import PrismForCausalLM
+
+IDENTITY = "identity.json"
+GOLDEN = "golden.safetensors"
+GOLDEN_TOKENS = 16
+GOLDEN_TOLERANCE = 1e-3
+"""Largest difference of a logit that machines and kernels may cause."""
+
+
+def golden_ids(config: PrismConfig) -> Tensor:
+    """[1, 16] fixed tokens, spread over the vocabulary."""
+    size = config.true_vocab_size or config.vocab_size
+    return torch.tensor([[(7919 * i + 13) % size for i in range(GOLDEN_TOKENS)]])
+
+
+@torch.no_grad()
+def golden_logits(model: PrismForCausalLM) -> Tensor:
+    """[16, V] what `model` answers to the golden tokens in fp32 on the CPU; `model` is left as it is."""
+    reference = model
+    if model.device.type != "cpu" or model.dtype != torch.float32:
+        reference = copy.deepcopy(model).to("cpu", torch.float32)
+    was_training = reference.training
+    reference.eval()
+    size = model.config.true_vocab_size or model.config.vocab_size
+    logits: Tensor = reference(golden_ids(model.config), use_cache=False).logits[0, :, :size].clone()
+    reference.train(was_training)
+    return logits
+
+
+def save_model(model: PrismForCausalLM, folder: Path, *, origin: dict[str, Any]) -> None:
+    """Write weights, configuration, code, identity and golden logits into the new `folder`.
+
+    `origin` joins the identity: whatever says where the model comes from (data fingerprint, step, …).
+    """
+    model.save_pretrained(folder)
+    save_file({"logits": golden_logits(model), "ids": golden_ids(model.config)}, folder / GOLDEN)
+    schedule = model.config.head_schedule
+    identity = {"head_schedule": str(schedule), "d_model": schedule.d_model, "fingerprint": schedule.fingerprint}
+    write_json(folder / IDENTITY, identity | origin)
+
+
+def load_model(folder: Path) -> PrismForCausalLM:
+    """Load a saved model in fp32 and prove that it is the one that was saved.
+
+    Raises InputError where a file is missing or damaged, where the schedule of the configuration is not the one in the
+    identity, or where the golden logits differ.
+    """
+    identity = read_json(folder / IDENTITY)
+    try:
+        model = PrismForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        golden = load_file(folder / GOLDEN)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise InputError(f"{folder}: the saved model cannot be read: {error}") from None
+    schedule = model.config.head_schedule
+    if schedule.fingerprint != identity.get("fingerprint"):
+        raise InputError(
+            f"{folder}: config.json has the head schedule {schedule}, but the weights were trained with "
+            f"{identity.get('head_schedule')}; weights fit any schedule without a word, so restore config.json"
+        )
+    distance = float((golden_logits(model) - golden["logits"]).abs().max())
+    if not distance <= GOLDEN_TOLERANCE:
+        raise InputError(
+            f"{folder}: the model does not answer as it did when it was saved: golden logits differ by {distance:.3g} "
+            f"(tolerance {GOLDEN_TOLERANCE}); its weights, configuration or code were changed since"
+        )
+    return model

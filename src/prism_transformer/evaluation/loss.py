@@ -1,0 +1,85 @@
+"""The one validation loss: nats a token over a fixed, packed stream, and the same in bits per byte."""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+
+from ..data.batches import EvaluationWindows, evaluation_windows
+from ..data.corpus import TokenStream
+from ..model.modeling_prism import PrismForCausalLM
+
+
+@dataclass(frozen=True)
+class TextLoss:
+    """What a model scores on a stream of tokens."""
+
+    nats_per_token: float
+    tokens: int
+    """Tokens predicted."""
+    bits_per_byte: float | None
+    """None where the bytes of the stream's text are not known."""
+
+
+def evaluate_loss(
+    model: PrismForCausalLM,
+    stream: TokenStream,
+    *,
+    context: int,
+    batch_size: int,
+    max_tokens: int | None = None,
+    autocast: AbstractContextManager[object] | None = None,
+) -> TextLoss:
+    """The loss of `model` on `stream`, or on its first `max_tokens` tokens, in windows of `context`.
+
+    The model's mode is restored and no random number is drawn, so evaluating leaves training as it is.
+    """
+    losses = token_losses(
+        model, stream, context=context, batch_size=batch_size, max_tokens=max_tokens, autocast=autocast
+    )
+    nats = float(losses.sum(dtype=np.float64))
+    bits_per_byte = None
+    if stream.text_bytes and len(losses) == len(stream) - 1:
+        bits_per_byte = nats / math.log(2) / stream.text_bytes
+    return TextLoss(nats / len(losses), len(losses), bits_per_byte)
+
+
+@torch.no_grad()
+def token_losses(
+    model: PrismForCausalLM,
+    stream: TokenStream,
+    *,
+    context: int,
+    batch_size: int,
+    max_tokens: int | None = None,
+    autocast: AbstractContextManager[object] | None = None,
+) -> npt.NDArray[np.float32]:
+    """[tokens] the loss of each token of `stream` but the first, in nats, each predicted exactly once."""
+    was_training = model.training
+    model.train(False)
+    parts = []
+    with autocast or nullcontext():
+        for ids_BT in _batches(evaluation_windows(stream, context=context), batch_size, max_tokens):
+            batch = torch.from_numpy(ids_BT).to(model.device)
+            logits_BTV = model(batch[:, :-1], use_cache=False).logits.float()
+            losses_N = F.cross_entropy(logits_BTV.flatten(0, 1), batch[:, 1:].flatten(), reduction="none")
+            parts.append(losses_N.cpu().numpy())
+    model.train(was_training)
+    return np.concatenate(parts)
+
+
+def _batches(windows: EvaluationWindows, batch_size: int, max_tokens: int | None) -> Iterator[npt.NDArray[np.int64]]:
+    """Windows of equal length stacked; the short last one on its own."""
+    count = len(windows)
+    if max_tokens is not None:
+        count = min(count, max(1, max_tokens // (len(windows[0]) - 1)))
+    full = count if len(windows[count - 1]) == len(windows[0]) else count - 1
+    for start in range(0, full, batch_size):
+        yield np.stack(windows[start : min(start + batch_size, full)])
+    if full < count:
+        yield windows[full][None]

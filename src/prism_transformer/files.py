@@ -1,0 +1,49 @@
+"""Writing so that a reader never sees half a file, whatever ends the process."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all: to a temporary name beside it, to the disk, then renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`. Raises InputError where it cannot be read."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} must hold an object, not {type(value).__name__}")
+    return value
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in `folder` to the disk, where the system can (Windows opens no folders)."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

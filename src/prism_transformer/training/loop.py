@@ -1,0 +1,328 @@
+"""One run: a model trained by a recipe, evaluated on the way, saved so that it can go on where it was."""
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.utils import logging as transformers_logging
+
+from ..data import prepare
+from ..data.batches import n_windows, packing, train_windows
+from ..data.corpus import Corpus, Split
+from ..errors import InputError, RunError, Stopped
+from ..evaluation.loss import evaluate_loss
+from ..model.modeling_prism import PrismForCausalLM
+from .device import Device, choose_device
+from .metrics import Metrics, Stopwatch, tokens_per_second
+from .optimizer import learning_rate, make_optimizer, set_learning_rate
+from .recipe import Recipe
+from .state import Position, RunFolder, restore_optimizer
+
+Record = dict[str, Any]
+
+
+def train(
+    recipe: Recipe,
+    out: Path | str,
+    *,
+    corpus: Corpus | None = None,
+    on_record: Callable[[Record], None] = lambda record: None,
+    say: Callable[[str], None] = print,
+) -> Record:
+    """Train by `recipe` into the folder `out`, or go on with the same run there, and return its final record.
+
+    Args:
+        recipe: every setting of the run.
+        out: the run folder.
+        corpus: the prepared text; by default it is prepared from recipe.data into out/data.
+        on_record: called with each line of metrics.jsonl as it is written.
+        say: called with sentences for the user.
+
+    Raises:
+        InputError: settings, data or folder do not fit.
+        RunError: the loss is not finite, or a disk is full.
+        Stopped: SIGINT or SIGTERM; the state is saved.
+    """
+    recipe.check()
+    run = RunFolder(Path(out))
+    if corpus is None:
+        corpus = prepare(recipe.data, run.path.with_name(f"{run.path.name}.data"), say=say)
+    check_data(recipe, corpus)
+    device = choose_device(recipe.device)
+    with run.locked():
+        run.accept(recipe, corpus.fingerprint)
+        finished = run.final_record()
+        if finished:
+            loss, tokens = finished["val_loss"], finished["tokens"]
+            say(f"{run.path} is finished: validation loss {loss:.4f} after {tokens:,} tokens")
+            return finished
+        for sentence in (*device.sentences, *data_sentences(recipe, corpus)):
+            say(sentence)
+        with quiet_transformers():
+            return Session(recipe, run, corpus, device, on_record, say).run()
+
+
+class Session:
+    """The parts of a run while it is trained: model, optimizer, position and metrics."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: RunFolder,
+        corpus: Corpus,
+        device: Device,
+        on_record: Callable[[Record], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.recipe, self.folder, self.corpus, self.device = recipe, run, corpus, device
+        self._on_record, self._say = on_record, say
+        checkpoint = run.latest()
+        if checkpoint is None:
+            self.model, position = new_model(recipe, corpus), Position()
+        else:
+            self.model, tensors, position = run.load(checkpoint, data=corpus.fingerprint)
+            say(f"going on from {checkpoint}")
+        nn.Module.to(self.model, device.device)
+        self.optimizer = make_optimizer(self.model, recipe.optimizer)
+        if checkpoint is not None:
+            restore_optimizer(self.model, self.optimizer, tensors)
+        self.step = self.saved_step = position.step
+        self.metrics = Metrics(run.metrics, resumed_step=position.step)
+        self.stopwatch = Stopwatch(position.seconds)
+        self.saved_seconds = position.seconds
+        self.window = Window(position)
+
+    def run(self) -> Record:
+        self.model.train()
+        if self.recipe.device.compile:
+            compile_layers(self.model)
+        try:
+            with stop_signals() as stopping:
+                while self.step < self.recipe.steps:
+                    self.train_step(stopping)
+                    self.log()
+                    self.evaluate_on_the_way()
+                    self.save_when_due()
+                return self.finish()
+        finally:
+            self.metrics.close()
+
+    def train_step(self, stopping: list[int]) -> None:
+        """One optimizer step over the global batch, its gradient averaged over all of its tokens."""
+        recipe = self.recipe
+        batch = train_windows(
+            self.corpus.split("train"),
+            context=recipe.model.context,
+            batch_size=recipe.batch_sequences,
+            seed=recipe.training.seed,
+            step=self.step,
+        )
+        ids = torch.from_numpy(batch).to(self.device.device, non_blocking=True)
+        total = torch.zeros((), device=self.device.device)
+        for micro in ids.split(recipe.training.micro_batch):
+            if stopping:
+                self.stop(stopping[0])
+            with self.device.autocast():
+                loss = self.model(
+                    micro[:, :-1],
+                    shift_labels=micro[:, 1:],
+                    num_items_in_batch=recipe.training.tokens_per_step,
+                    use_cache=False,
+                ).loss
+            loss.backward()
+            total += loss.detach()
+        lr = learning_rate(self.step, recipe.steps, recipe.optimizer)
+        self.require_finite(total.item(), lr)
+        clip = recipe.optimizer.clip or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        set_learning_rate(self.optimizer, lr)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        self.window.add(total.item(), lr, float(norm))
+
+    def require_finite(self, loss: float, lr: float) -> None:
+        if math.isfinite(loss):
+            return
+        self.write({"diverged": True, "lr": lr})
+        kept = self.folder.latest()
+        raise RunError(
+            f"the loss is {loss} at step {self.step + 1} with learning rate {lr:.3g}: the run has diverged. "
+            f"Last good state: {kept or 'none was saved yet'}. Lower lr, or lengthen warmup"
+        )
+
+    def log(self) -> None:
+        if self.step % self.recipe.training.log_every == 0 or self.step in (1, self.recipe.steps):
+            self.write(self.window.record(self.step, self.recipe.training.tokens_per_step, self.stopwatch.seconds))
+
+    def evaluate_on_the_way(self) -> None:
+        training, steps = self.recipe.training, self.recipe.steps
+        due = self.step * training.evaluations // steps > (self.step - 1) * training.evaluations // steps
+        if due and self.step < steps:
+            self.evaluate(max_tokens=training.evaluation_tokens)
+
+    def evaluate(self, *, max_tokens: int | None, final: bool = False) -> Record:
+        """Measure the loss on the validation split, while the clock of training stands."""
+        self.stopwatch.stop()
+        found = evaluate_loss(
+            self.model,
+            self.corpus.split("validation"),
+            context=self.recipe.model.context,
+            batch_size=self.recipe.training.micro_batch,
+            max_tokens=max_tokens,
+            autocast=self.device.autocast(),
+        )
+        record: Record = {"val_loss": found.nats_per_token, "val_tokens": found.tokens}
+        if found.bits_per_byte is not None:
+            record["val_bits_per_byte"] = found.bits_per_byte
+        if not math.isfinite(found.nats_per_token):
+            self.require_finite(found.nats_per_token, self.window.lr)
+        record = self.write(record | ({"final": True} if final else {}))
+        self.stopwatch.start()
+        return record
+
+    def save_when_due(self) -> None:
+        if self.stopwatch.seconds - self.saved_seconds >= 60 * self.recipe.training.save_minutes:
+            try:
+                self.save()
+            except RunError as error:
+                self._say(f"warning: {error}; training goes on")
+                self.saved_seconds = self.stopwatch.seconds
+
+    def save(self) -> None:
+        self.stopwatch.stop()
+        position = Position(self.step, self.stopwatch.seconds)
+        keep = self.recipe.training.keep
+        self.folder.save(self.model, self.optimizer, position, data=self.corpus.fingerprint, keep=keep)
+        self.saved_step, self.saved_seconds = self.step, position.seconds
+        self.stopwatch.start()
+
+    def finish(self) -> Record:
+        """Save before the last evaluation is recorded: a run that says it is finished has its weights."""
+        if self.saved_step != self.step:
+            self.save()
+        return self.evaluate(max_tokens=None, final=True)
+
+    def stop(self, signal_number: int) -> None:
+        """Save the state after the last whole step and end the run."""
+        if self.saved_step != self.step:
+            self.save()
+        exit_code = 130 if signal_number == signal.SIGINT else 75
+        raise Stopped(f"stopped at step {self.step} of {self.recipe.steps}, saved; the same command goes on", exit_code)
+
+    def write(self, record: Mapping[str, Any]) -> Record:
+        position = {
+            "step": self.step,
+            "tokens": self.step * self.recipe.training.tokens_per_step,
+            "seconds": self.stopwatch.seconds,
+        }
+        whole = {**position, **record}
+        self.metrics.write(whole)
+        self._on_record(whole)
+        return whole
+
+
+class Window:
+    """What happened since the last line of metrics."""
+
+    def __init__(self, position: Position) -> None:
+        self.step, self.seconds = position.step, position.seconds
+        self.losses: list[float] = []
+        self.lr = self.norm = 0.0
+
+    def add(self, loss: float, lr: float, norm: float) -> None:
+        self.losses.append(loss)
+        self.lr, self.norm = lr, norm
+
+    def record(self, step: int, tokens_per_step: int, seconds: float) -> Record:
+        speed = tokens_per_second((step - self.step) * tokens_per_step, seconds - self.seconds)
+        record = {
+            "loss": sum(self.losses) / len(self.losses),
+            "lr": self.lr,
+            "grad_norm": self.norm,
+            "tokens_per_second": speed,
+        }
+        self.step, self.seconds, self.losses = step, seconds, []
+        return record
+
+
+def new_model(recipe: Recipe, corpus: Corpus) -> PrismForCausalLM:
+    """The model before its first step: the same tensors for every schedule of one seed."""
+    training = recipe.training
+    torch.manual_seed(training.seed if training.init_seed is None else training.init_seed)
+    return PrismForCausalLM(recipe.model.config(corpus.vocab_size, corpus.tokenizer.end_of_text))
+
+
+def compile_layers(model: PrismForCausalLM) -> None:
+    """Compile in place, so that keys keep their names; one graph for each distinct head count."""
+    distinct = len(set(model.config.head_schedule.heads))
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * distinct)
+    for layer in model.model.layers:
+        layer.compile()
+
+
+def check_data(recipe: Recipe, corpus: Corpus) -> None:
+    """Raise InputError where a split is shorter than one window, or the files are of another vocabulary."""
+    problems: list[str] = []
+    needed: dict[Split, int] = {"train": recipe.model.context, "validation": 1}
+    for split, context in needed.items():
+        try:
+            n_windows(corpus.split(split), context)
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+
+
+def data_sentences(recipe: Recipe, corpus: Corpus) -> list[str]:
+    """How the text is cut into windows, and how often it is read."""
+    cut = packing(corpus.split("train"), context=recipe.model.context)
+    epochs = recipe.trained_tokens / (cut.windows * recipe.model.context)
+    sentences = [
+        f"text: {cut.kept:,} tokens in {cut.windows:,} windows of {recipe.model.context}, {cut.dropped:,} dropped at "
+        f"the end; {recipe.trained_tokens:,} tokens of training are {epochs:.2f} epochs"
+    ]
+    if cut.longest_document < recipe.model.context:
+        sentences.append(f"every document is shorter than the context ({cut.longest_document} tokens at most): packed")
+    if epochs > 4:
+        sentences.append(f"warning: {epochs:.1f} epochs: beyond 4 a repeated text teaches less than a new one")
+    return sentences
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM are noted in the list that this yields; a second one ends the process at once."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if noted:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        noted.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' progress bars out of the output while a run saves and loads."""
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.enable_progress_bar()
