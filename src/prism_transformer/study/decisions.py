@@ -114,6 +114,7 @@ def _describe(pairs: Pairs, endpoint: Endpoint, confidence: float) -> dict[str, 
         "relative": {key: _share(value, baseline) for key, value in (("mean", mean), ("low", low), ("high", high))},
         "unpaired": {"low": unpaired[0], "high": unpaired[1]} if unpaired else None,
         "correlation": correlation(list(pairs.arm.values()), list(pairs.other.values())),
+        "baseline_mean": baseline,
         "margin": endpoint.equivalence * baseline if baseline is not None else None,
     }
 

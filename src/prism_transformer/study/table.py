@@ -1,0 +1,90 @@
+"""The result of a study on a terminal: one row an arm, then its calibration and the verdict."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .wording import plain, signed
+
+DECISIONS = {
+    "lower": ("lower", "green"),
+    "higher": ("higher", "red"),
+    "equivalent": ("equivalent", "cyan"),
+    "cannot_tell": ("cannot tell", "yellow"),
+}
+WIDE, NARROW = 100, 76
+"""columns from which a difference and its interval stand on one line, and below which they need three"""
+
+HEADS_WIDTH = 11
+
+
+def terminal_table(results: Mapping[str, Any], width: int = 80) -> RenderableType:
+    """The table, its notes and the verdict; fits `width` columns from 60 on."""
+    table = Table(box=None, padding=(0, 1), collapse_padding=True, pad_edge=False, header_style="bold")
+    table.add_column("arm", overflow="fold", max_width=max(10, width // 5))
+    table.add_column("heads", no_wrap=True)
+    table.add_column("val loss", justify="right", no_wrap=True)
+    table.add_column(f"minus {results['baseline']}", justify="right", no_wrap=True)
+    table.add_column("pairs", justify="right", no_wrap=True)
+    table.add_column("speed", justify="right", no_wrap=True)
+    table.add_column("decision", no_wrap=width >= NARROW)
+    for name, arm in results["arms"].items():
+        table.add_row(*_row(name, arm, results, width))
+    return Group(table, Text(_legend(results), style="dim"), *_closing(results))
+
+
+def _row(name: str, arm: Mapping[str, Any], results: Mapping[str, Any], width: int) -> list[str | Text]:
+    entry = results["differences"].get(name)
+    loss = plain(arm["mean"])
+    if arm["sd"] is not None:
+        loss += f"{' ' if width >= WIDE else chr(10)}± {plain(arm['sd'])}"
+    speed = "–" if arm["relative_speed"] is None else f"×{arm['relative_speed']:.2f}"
+    heads = _folded(arm["schedule"]) or "–"
+    if entry is None:
+        return [name, heads, loss, "baseline", f"{arm['n']}/{results['endpoint']['planned_seeds']}", speed, ""]
+    word, style = DECISIONS[entry["decision"]]
+    pairs = f"{entry['n']}/{entry['planned']}"
+    return [name, heads, loss, _difference(entry, width), pairs, speed, Text(word, style)]
+
+
+def _folded(schedule: str) -> str:
+    """A schedule over as many lines as its column needs, broken between its phases."""
+    lines = [""]
+    for phase in schedule.split(","):
+        if lines[-1] and len(lines[-1]) + len(phase) > HEADS_WIDTH:
+            lines.append("")
+        lines[-1] += f"{phase},"
+    return "\n".join(lines).removesuffix(",")
+
+
+def _difference(entry: Mapping[str, Any], width: int) -> str:
+    mean = signed(entry["mean"])
+    if entry["low"] is None:
+        return mean
+    low, high = signed(entry["low"]), signed(entry["high"])
+    if width < NARROW:
+        return f"{mean}\n[{low},\n{high}]"
+    return f"{mean}{' ' if width >= WIDE else chr(10)}[{low}, {high}]"
+
+
+def _legend(results: Mapping[str, Any]) -> str:
+    entries = results["differences"]
+    level = next((entry["confidence"] for entry in entries.values()), results["endpoint"]["confidence"])
+    sentences = [
+        "Validation loss in nats per token, mean ± sd over seeds; "
+        f"paired difference with its {level * 100:.4g} % interval, negative is better; pairs used/planned; "
+        f"speed in tokens/s relative to {results['baseline']}."
+    ]
+    for name, entry in entries.items():
+        if entry["reason"] and entry["low"] is not None:
+            sentences.append(f"{name}: {entry['reason']}.")
+    return "\n".join(sentences)
+
+
+def _closing(results: Mapping[str, Any]) -> list[Text]:
+    texts = [Text(f"\nCalibration: {results['calibration']['text']}")] if results["calibration"] else []
+    style = DECISIONS[results["verdict"]["decision"]][1]
+    return [*texts, Text.assemble(("\nVerdict: ", f"bold {style}"), results["verdict"]["text"])]
