@@ -199,5 +199,5 @@ def test_unreadable_results_are_the_users_to_mend(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no results\.json"):
         read_results(tmp_path)
     (tmp_path / "results.json").write_text("{")
-    with pytest.raises(InputError, match="no JSON"):
+    with pytest.raises(InputError, match="is not JSON"):
         read_results(tmp_path)

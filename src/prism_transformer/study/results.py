@@ -4,8 +4,6 @@ Keys beyond those of the public contract (seeds, baseline, arms, differences, ve
 made: RunGrid.arm_entry, decisions.judge, equivalent_tokens, verdict.py.
 """
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files import read_json, write_json
 from . import equivalent_tokens, learning_rates, verdict
 from .decisions import judge, planning
 from .grid import RunGrid
@@ -32,7 +31,9 @@ def analyse(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoi
     for name, entry in differences.items():
         values = {int(seed): value for seed, value in entry["per_seed"].items()}
         level = None if several_rates else entry["confidence"]
-        entry["equivalent_tokens"] = equivalent_tokens.equivalent_tokens(values, slopes, source, level)
+        is_ruler = grid.arms[name].role == "calibration_less"  # in its own units it is what it is by definition
+        tokens = None if is_ruler else equivalent_tokens.equivalent_tokens(values, slopes, source, level)
+        entry["equivalent_tokens"] = tokens
         speed = grid.speed_ratios(name)
         entry["equal_time"] = equivalent_tokens.equal_time(values, slopes, speed, source, level)
     results = {
@@ -111,25 +112,14 @@ def _rates_entry(
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> Path:
     """Write results.json into `folder`, whole or not at all."""
-    temporary, path = folder / ".results.json.tmp", folder / "results.json"
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1, allow_nan=False, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    path = folder / "results.json"
+    write_json(path, results)
     return path
 
 
 def read_results(folder: Path) -> dict[str, Any]:
     """The results of a study folder. Raises `InputError` when there are none or they cannot be read."""
     path = folder / "results.json"
-    try:
-        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{folder} has no results.json; give a study folder, or run `prism compare` into it") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(
-            f"{path} is no JSON ({error}); remove it and run `prism compare` again: the runs are safe"
-        ) from None
-    return results
+    if not path.exists():
+        raise InputError(f"{folder} has no results.json; give a study folder, or run `prism compare` into it")
+    return read_json(path)

@@ -18,19 +18,18 @@ DECISIONS = {
 WIDE, NARROW = 100, 76
 """columns from which a difference and its interval stand on one line, and below which they need three"""
 
-HEADS_WIDTH = 11
-
 
 def terminal_table(results: Mapping[str, Any], width: int = 80) -> RenderableType:
     """The table, its notes and the verdict; fits `width` columns from 60 on."""
     table = Table(box=None, padding=(0, 1), collapse_padding=True, pad_edge=False, header_style="bold")
-    table.add_column("arm", overflow="fold", max_width=max(10, width // 5))
+    is_narrow = width < NARROW
+    table.add_column("arm", overflow="fold", max_width=10 if is_narrow else width // 5)
     table.add_column("heads", no_wrap=True)
     table.add_column("val loss", justify="right", no_wrap=True)
-    table.add_column(f"minus {results['baseline']}", justify="right", no_wrap=True)
+    table.add_column(f"minus{chr(10) if is_narrow else ' '}{results['baseline']}", justify="right", no_wrap=True)
     table.add_column("pairs", justify="right", no_wrap=True)
     table.add_column("speed", justify="right", no_wrap=True)
-    table.add_column("decision", no_wrap=width >= NARROW)
+    table.add_column("decision", no_wrap=not is_narrow)
     for name, arm in results["arms"].items():
         table.add_row(*_row(name, arm, results, width))
     return Group(table, Text(_legend(results), style="dim"), *_closing(results))
@@ -42,7 +41,7 @@ def _row(name: str, arm: Mapping[str, Any], results: Mapping[str, Any], width: i
     if arm["sd"] is not None:
         loss += f"{' ' if width >= WIDE else chr(10)}± {plain(arm['sd'])}"
     speed = "–" if arm["relative_speed"] is None else f"×{arm['relative_speed']:.2f}"
-    heads = _folded(arm["schedule"]) or "–"
+    heads = _folded(arm["schedule"], 8 if width < NARROW else 11) or "–"
     if entry is None:
         return [name, heads, loss, "baseline", f"{arm['n']}/{results['endpoint']['planned_seeds']}", speed, ""]
     word, style = DECISIONS[entry["decision"]]
@@ -50,11 +49,11 @@ def _row(name: str, arm: Mapping[str, Any], results: Mapping[str, Any], width: i
     return [name, heads, loss, _difference(entry, width), pairs, speed, Text(word, style)]
 
 
-def _folded(schedule: str) -> str:
+def _folded(schedule: str, width: int) -> str:
     """A schedule over as many lines as its column needs, broken between its phases."""
     lines = [""]
     for phase in schedule.split(","):
-        if lines[-1] and len(lines[-1]) + len(phase) > HEADS_WIDTH:
+        if lines[-1] and len(lines[-1]) + len(phase) > width:
             lines.append("")
         lines[-1] += f"{phase},"
     return "\n".join(lines).removesuffix(",")

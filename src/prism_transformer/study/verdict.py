@@ -6,7 +6,7 @@ Words for somebody who has never seen this tool: what was found, how large it is
 from collections.abc import Mapping
 from typing import Any
 
-from .wording import count, decimals, listed, percent, percent_digits, signed, tokens_factor
+from .wording import count, listed, percent, percent_digits, signed, tokens_factor
 
 Results = Mapping[str, Any]
 
@@ -56,7 +56,7 @@ def _headline(arm: str, baseline: str, entry: Mapping[str, Any], equivalence: fl
             size = percent(abs(entry["relative"]["mean"]), sign=False)
             return f"{arm} ends with a {entry['decision']} validation loss than {baseline}, by {size}."
         case "equivalent":
-            margin = percent(equivalence, sign=False)
+            margin = f"{equivalence * 100:g} %"
             return (
                 f"{arm} and {baseline} are equivalent here: they differ by less than {margin} of the validation loss."
             )
@@ -76,7 +76,7 @@ def _explanation(baseline: str, entry: Mapping[str, Any]) -> list[str]:
     relative = entry["relative"]
     digits = percent_digits(relative["low"], relative["high"])
     mean, low, high = (percent(relative[key], digits) for key in ("mean", "low", "high"))
-    nats = signed(entry["mean"], decimals(entry["high"] - entry["low"]))
+    nats = signed(entry["mean"])
     sentence = (
         f"The difference is {nats} nats per token, {mean} of the loss "
         f"({entry['confidence'] * 100:.4g} % interval {low} to {high})"

@@ -1,0 +1,223 @@
+"""The report's pictures: SVG that stands inside the page and takes its colours from it.
+
+Matplotlib draws with placeholder colours; `_svg` turns them into the page's CSS variables, so that one picture serves
+light and dark. The series colours are Okabe and Ito's, which people with any colour vision tell apart; each series also
+has its own dashes.
+"""
+
+import html
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from .wording import schedule
+
+INK, FAINT, PAPER = "#0000f1", "#0000f2", "#0000f3"
+SERIES = tuple(f"#0000c{k}" for k in range(8))
+"""the first is the baseline's"""
+DASHES: tuple[Any, ...] = (
+    "-",
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.5, 1.5)),
+    (0, (6, 1.5, 1.5, 1.5)),
+    (0, (3, 3)),
+    (0, (8, 2)),
+    (0, (1, 3)),
+)
+
+WIDTH = 5.4
+"""inches; shown at the width of a phone its text is still 10 pixels high"""
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.alpha": 0.35,
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "figure.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "axes.formatter.useoffset": False,
+}
+
+
+def series_style(names: Sequence[str]) -> dict[str, tuple[str, Any]]:
+    """name -> (colour, dashes), the same in every picture; `names` has the baseline first."""
+    return {name: (SERIES[k % len(SERIES)], DASHES[k % len(DASHES)]) for k, name in enumerate(names)}
+
+
+def _ordered(results: Mapping[str, Any]) -> list[str]:
+    names = [name for name in results["arms"] if name != results["baseline"]]
+    return [results["baseline"], *sorted(names, key=lambda name: name != results["primary"])]
+
+
+def differences(results: Mapping[str, Any], names: Sequence[str], label: str) -> str:
+    """Each arm's paired difference with its interval and its seeds, in percent of the baseline's loss."""
+    styles = series_style(_ordered(results))
+    margin = results["endpoint"]["equivalence"] * 100
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 1.0 + 0.46 * len(names)), layout="constrained")
+        axes = figure.add_subplot()
+        axes.axvspan(-margin, margin, color=FAINT, alpha=0.25, lw=0)
+        axes.axvline(0, color=INK, lw=1)
+        for row, name in enumerate(names):
+            _difference(axes, row, results["differences"][name], styles[name][0])
+        axes.set_yticks(range(len(names)), [_short(name) for name in names])
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.grid(axis="y", visible=False)
+        axes.tick_params(axis="y", length=0)
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axes.set_xlabel(f"loss minus {results['baseline']}'s, % of the loss  (left is better)")
+        return _svg(figure, "differences-" + "-".join(names), label)
+
+
+def _difference(axes: Axes, row: int, entry: Mapping[str, Any], colour: str) -> None:
+    if entry["mean"] is None:
+        return
+    scale = 100 / entry["baseline_mean"]
+    seeds = [scale * value for value in entry["per_seed"].values()]
+    axes.plot(seeds, [row + 0.24] * len(seeds), "|", color=colour, ms=7, mew=1.2, alpha=0.7)
+    if entry["low"] is not None:
+        axes.plot(
+            [scale * entry["low"], scale * entry["high"]], [row, row], color=colour, lw=2.5, solid_capstyle="butt"
+        )
+    axes.plot(scale * entry["mean"], row, "o", color=colour, ms=7)
+
+
+def _short(name: str) -> str:
+    """A long arm name over two lines, so that it leaves room for the picture."""
+    words = name.split(" ")
+    if len(name) <= 16 or len(words) < 2:
+        return name
+    half = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(name) / 2))
+    return " ".join(words[:half]) + "\n" + " ".join(words[half:])
+
+
+def loss_curves(results: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """Validation loss against tokens, mean over seeds with a band of one sd, from half of the tokens on."""
+    curves = {name: results["curves"][name] for name in names if len(results["curves"][name]) > 1}
+    if not curves:
+        return None
+    first = max(curve[-1]["tokens"] for curve in curves.values()) / 2
+    styles = series_style(_ordered(results))
+    with mpl.rc_context(STYLE):
+        figure, axes = _plot()
+        for name, curve in curves.items():
+            points = [point for point in curve if point["tokens"] >= first]
+            _band(
+                axes,
+                name,
+                styles[name],
+                points,
+                [(p["mean"] - (p["sd"] or 0), p["mean"] + (p["sd"] or 0)) for p in points],
+            )
+        axes.set_ylabel("validation loss, nats per token")
+        return _finish(figure, axes, "loss-curves", "Validation loss against tokens for each arm")
+
+
+def difference_curves(results: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """The paired difference on the way, with the primary arm's pointwise interval; from half of the tokens on."""
+    curves = {
+        name: results["difference_curves"][name]
+        for name in names
+        if len(results["difference_curves"].get(name, ())) > 1
+    }
+    if not curves:
+        return None
+    first = max(curve[-1]["tokens"] for curve in curves.values()) / 2
+    styles = series_style(_ordered(results))
+    with mpl.rc_context(STYLE):
+        figure, axes = _plot()
+        axes.axhline(0, color=INK, lw=1)
+        for name, curve in curves.items():
+            points = [point for point in curve if point["tokens"] >= first]
+            band = [(p["low"], p["high"]) for p in points] if name == results["primary"] or len(curves) == 1 else None
+            _band(axes, name, styles[name], points, band)
+        axes.set_ylabel(f"loss minus {results['baseline']}'s, nats")
+        return _finish(figure, axes, "difference-curves", f"Difference to {results['baseline']} against tokens")
+
+
+def _plot() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _band(
+    axes: Axes,
+    name: str,
+    style: tuple[str, Any],
+    points: Sequence[Mapping[str, Any]],
+    band: Sequence[tuple[float, float]] | None,
+) -> None:
+    tokens = [point["tokens"] for point in points]
+    axes.plot(tokens, [point["mean"] for point in points], color=style[0], ls=style[1], lw=1.8, label=name)
+    if band:
+        low, high = zip(*band, strict=True)
+        axes.fill_between(tokens, low, high, color=style[0], alpha=0.18, lw=0)
+
+
+def _finish(figure: Figure, axes: Axes, name: str, label: str) -> str:
+    axes.set_xlabel("tokens")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tokens(value)))
+    figure.legend(loc="outside upper left", ncols=2, handlelength=2.6)
+    return _svg(figure, name, label)
+
+
+def _tokens(value: float) -> str:
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def _svg(figure: Figure, name: str, label: str) -> str:
+    """The figure as an element of the page: no XML head, no ids shared with another figure, colours from CSS."""
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    prefix = re.sub(r"\W+", "-", name)
+    text = re.sub(r'(?<![\w-])id="', f'id="{prefix}-', text)
+    text = re.sub(r'(href="#|url\(#)', rf"\1{prefix}-", text)
+    text = re.sub(r"font: ?[^;\"]*?([\d.]+px)[^;\"]*", r"font-size: \1", text)
+    colours = {INK: "--ink", FAINT: "--faint", PAPER: "--paper"} | {c: f"--series-{k}" for k, c in enumerate(SERIES)}
+    for colour, variable in colours.items():
+        text = text.replace(colour, f"var({variable})")
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)
+
+
+def staircase(heads: Sequence[int]) -> str:
+    """A schedule as the network stands: the first layer at the bottom, all equally wide, each cut into its heads."""
+    height, gap, width = 7, 2, 120
+    total = len(heads) * (height + gap)
+    cells = []
+    for layer, count in enumerate(heads):
+        y, cell = total - (layer + 1) * (height + gap), max(width / count - 1, 0.4)
+        cells += [f"M{width * k / count + 0.5:.2f} {y}h{cell:.2f}v{height}h-{cell:.2f}z" for k in range(count)]
+    return (
+        f'<svg class="staircase" role="img" aria-label="schedule {schedule(heads)}, first layer at the bottom" '
+        f'viewBox="0 0 {width} {total}"><path d="{"".join(cells)}"/></svg>'
+    )

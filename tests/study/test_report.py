@@ -1,0 +1,241 @@
+"""The page: what it says, that it is whole in itself, and that a browser shows it."""
+
+import csv
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prism_transformer.study.measured import ArmInfo, RunResult
+from prism_transformer.study.report import write_report
+from prism_transformer.study.results import analyse, write_results
+
+from .fake_study import arms, endpoint, run, runs
+
+CONTEXT = {
+    "title": "demo: 4 layers, d_model 64",
+    "created": "2026-07-01",
+    "command": "prism compare --recipe demo",
+    "settings": {"model": {"n_layers": 4}, "training": {"lr": 3e-3}},
+    "versions": {"torch": "2.13.0"},
+    "machine": {"cpu": "2 cores"},
+    "plan": [{"what": "runs", "planned": "21", "happened": "20"}],
+    "notes": ["The embedded corpus is technical English."],
+}
+VOID = {"meta", "link", "br"}
+
+
+class Page(html.parser.HTMLParser):
+    """Text, addresses and ids of a page whose tags are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.addresses: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"not closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self._look(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._look(attrs)
+
+    def _look(self, attrs: list[tuple[str, str | None]]) -> None:
+        for key, value in attrs:
+            if key == "id":
+                self.ids[value or ""] += 1
+            if key in ("href", "src", "xlink:href"):
+                self.addresses.append(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def report(folder: Path, results: dict[str, Any], context: dict[str, Any] | None = None) -> Page:
+    write_results(folder, results)
+    return Page(write_report(folder, results, context).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    measured = runs(5)
+    measured[10] = run(measured[10].arm, measured[10].seed, None, status="diverged")
+    return analyse(arms(), measured, endpoint(5))
+
+
+def test_the_page_says_what_was_measured(tmp_path: Path, results: dict[str, Any]) -> None:
+    (tmp_path / "runs" / "prism" / "seed-0").mkdir(parents=True)
+    (tmp_path / "runs" / "prism" / "seed-0" / "metrics.jsonl").write_text("{}")
+    page = report(tmp_path, results, CONTEXT)
+    verdict = results["verdict"]
+    for sentence in (verdict["headline"], verdict["explanation"], *verdict["caveats"], results["calibration"]["text"]):
+        assert sentence in page.text
+    for sentence in (
+        "One learning rate, tuned for neither arm.",
+        "demo: 4 layers",
+        "2 cores",
+        "training.lr",
+        "diverged",
+    ):
+        assert sentence in page.text
+    assert page.text.index(verdict["headline"]) < 200, "the verdict comes first"
+    assert (
+        "The paper's own numbers (arXiv 2606.27449), not measured here" in page.text and "3.3748 ± 0.0027" in page.text
+    )
+    assert "runs/prism/seed-0/metrics.jsonl" in page.addresses
+    assert "prism wins" not in page.text.lower()
+
+
+def test_the_page_needs_nothing_from_outside(tmp_path: Path, results: dict[str, Any]) -> None:
+    page = report(tmp_path, results, CONTEXT)
+    outside = [address for address in page.addresses if not address.startswith(("#", "data:"))]
+    assert all((tmp_path / address).is_file() for address in outside), outside
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"<script|@import|url\((?!#)", text)
+    assert set(re.findall(r"https?://[^\"' <]+", text)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert not [name for name, count in page.ids.items() if count > 1]
+    assert not re.search(r"#0000[fc]\d|\bnan\b|\bNone\b", text), "a placeholder colour or an empty value is left"
+
+
+BARE = {"uniform": (), "<b>&$x_1$": ()}
+
+
+def _bare(losses: list[RunResult], primary: str | None, seeds: int) -> dict[str, Any]:
+    infos = [
+        ArmInfo(name=name, heads=heads, role="baseline" if name == "uniform" else "secondary")
+        for name, heads in BARE.items()
+    ]
+    return analyse(infos, losses, endpoint(seeds, primary=primary))
+
+
+@pytest.mark.parametrize("primary", [None, "<b>&$x_1$"])
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_little_is_known_and_names_are_odd(tmp_path: Path, primary: str | None, seeds: int) -> None:
+    losses = [run(arm, seed, 3.9 + seed / 10 + k / 100) for k, arm in enumerate(BARE) for seed in range(seeds)]
+    page = report(tmp_path, _bare(losses, primary, seeds))
+    assert "<b>&$x_1$" in page.text
+    assert "The learning rates are not known here" in page.text
+
+
+def test_no_run_has_finished(tmp_path: Path) -> None:
+    losses = [run(arm, 0, None, status="pending") for arm in BARE]
+    assert "the study is not finished" in report(tmp_path, _bare(losses, "<b>&$x_1$", 1)).text
+
+
+def test_several_rates_have_a_table(tmp_path: Path) -> None:
+    names = ("uniform", "prism")
+    losses = [
+        run(arm, seed, 3.9 + lr + seed / 100, lr=lr) for arm in names for seed in (0, 1, 2) for lr in (0.001, 0.002)
+    ]
+    page = report(tmp_path, analyse(arms(names), losses, endpoint(3)))
+    assert "each arm at its own best" in page.text and "chosen for seeds" in page.text and "3 of 3" in page.text
+
+
+def test_tables_are_files_unrounded(tmp_path: Path, results: dict[str, Any]) -> None:
+    report(tmp_path, results)
+    with (tmp_path / "tables" / "differences.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["arm"]: row for row in csv.DictReader(file)}
+    assert float(rows["prism"]["low"]) == results["differences"]["prism"]["low"]
+    assert rows["uniform"]["difference"] == "" and rows["prism"]["heads"] == "1x1,2x1,4x2"
+    of_runs = json.loads((tmp_path / "tables" / "runs.json").read_text(encoding="utf-8"))
+    assert len(of_runs) == 35 and of_runs[0]["val_loss"] == results["arms"]["uniform"]["val_loss"][0]
+    latex = (tmp_path / "tables" / "differences.tex").read_text(encoding="utf-8")
+    assert r"uniform, 20 \% fewer tokens & 4x4 & $" in latex and latex.count(r"\\") == 8
+    assert latex.isascii()
+
+
+def test_a_report_replaces_the_one_before(tmp_path: Path, results: dict[str, Any]) -> None:
+    first = report(tmp_path, results).text
+    assert report(tmp_path, results).text == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "results.json", "tables"]
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+HOST = """<!doctype html><body style="margin:0">
+<iframe src="report.html" style="width:1200px;height:900px"></iframe>
+<iframe src="report.html" style="width:390px;height:844px"></iframe>
+<pre id="found"></pre>
+<script>
+const light = colour => {
+  const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(x => x / 255).map(
+    x => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const contrast = (one, other) => {
+  const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+};
+addEventListener("load", () => {
+  const pages = [...document.querySelectorAll("iframe")].map(frame => frame.contentDocument);
+  document.getElementById("found").textContent = JSON.stringify(pages.map(page => {
+    const style = element => page.defaultView.getComputedStyle(element);
+    const paper = style(page.body).backgroundColor;
+    const lines = [...page.querySelectorAll("figure svg path[style*='--series-']")];
+    return {
+      wide: page.documentElement.scrollWidth, room: page.documentElement.clientWidth,
+      headline: page.querySelector(".headline").getBoundingClientRect().bottom,
+      figures: page.querySelectorAll("figure svg").length,
+      small: Math.min(...[...page.querySelectorAll("figure svg text")].map(e => e.getBoundingClientRect().height)),
+      paper: light(paper), ink: contrast(style(page.body).color, paper),
+      faint: Math.min(...[...page.querySelectorAll(".faint, figcaption")].map(e => contrast(style(e).color, paper))),
+      series: Math.min(...lines.map(line => style(line).stroke).filter(c => c != "none").map(c => contrast(c, paper))),
+    };
+  }));
+});
+</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine: the page is not opened")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_browser_shows_it_wide_and_narrow(tmp_path: Path, results: dict[str, Any], theme: str) -> None:
+    report(tmp_path, results, CONTEXT)
+    host = tmp_path / "host.html"
+    host.write_text(HOST, encoding="utf-8")
+    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+    switches += [
+        "--no-first-run",
+        "--disable-component-update",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=10000",
+    ]
+    switches += ["--allow-file-access-from-files", "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1700,1000"]
+    switches += [
+        f"--blink-settings=preferredColorScheme={int(theme == 'light')}",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
+    command = [str(BROWSER), *switches, "--dump-dom", host.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in shown.stderr, shown.stderr
+    found = re.search(r'<pre id="found">(.*?)</pre>', shown.stdout)
+    assert found is not None and found[1], shown.stderr
+    desktop, phone = json.loads(found[1])
+    assert (desktop["room"], phone["room"]) == (pytest.approx(1200, abs=20), pytest.approx(390, abs=20))
+    assert desktop["wide"] <= desktop["room"] and phone["wide"] <= phone["room"]
+    assert phone["headline"] < 400, "the verdict is read without scrolling"
+    assert desktop["figures"] == 5 and phone["small"] >= 9
+    assert (desktop["paper"] < 0.1) == (theme == "dark")
+    # WCAG: 7 for the text, 4.5 for small print, 3 for lines
+    assert desktop["ink"] > 7 and desktop["faint"] > 4.5 and desktop["series"] > 3

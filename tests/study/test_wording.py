@@ -1,0 +1,36 @@
+import pytest
+
+from prism_transformer.study.wording import (
+    decimals,
+    listed,
+    percent,
+    percent_digits,
+    plain,
+    schedule,
+    signed,
+    tokens_factor,
+)
+
+
+def test_signs_are_typographic_and_nothing_is_a_dash() -> None:
+    assert signed(-0.01444) == "−0.0144" and signed(0.5, 2) == "+0.50" and signed(None) == "–"
+    assert plain(3.37481) == "3.3748" and plain(None) == "–"
+
+
+@pytest.mark.parametrize(("spread", "digits"), [(0.012, 3), (0.0021, 4), (3.0, 2), (1e-9, 6), (None, 4), (0.0, 4)])
+def test_decimals_show_two_figures_of_a_spread(spread: float | None, digits: int) -> None:
+    assert decimals(spread) == digits
+
+
+def test_percent_has_the_digits_that_it_needs() -> None:
+    assert percent(-0.0043) == "−0.43 %" and percent(0.25, sign=False) == "25.0 %" and percent(0.00004) == "+0.004 %"
+    assert percent(None) == "–" and percent(0.0) == "+0.00 %"
+    assert (
+        percent_digits(-0.0020, 0.0001) == 2 and percent_digits(None, None) is None and percent_digits(0.1, 0.1) is None
+    )
+
+
+def test_lists_schedules_and_tokens() -> None:
+    assert listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"
+    assert schedule([3, 3, 6, 6, 8, 8, *[12] * 6]) == "3x2,6x2,8x2,12x6" and schedule([]) == ""
+    assert tokens_factor(0.992) == "0.8 % fewer" and tokens_factor(1.3) == "30 % more"
