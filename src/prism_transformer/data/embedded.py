@@ -133,10 +133,15 @@ def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, str | None]]
 
 
 def _built_in_text(name: str, seen: set[str]) -> str:
-    """The docstrings of a module that is part of the interpreter: importing it runs no file."""
+    """The docstrings of a module that is part of the interpreter: importing it runs no file.
+
+    Private names are left out: programs leave their own there, such as `_`.
+    """
     module = importlib.import_module(name)
     entries = [(name, inspect.getdoc(module))]
     for key, value in sorted(vars(module).items()):
+        if key.startswith("_") and not key.startswith("__"):
+            continue
         entries.append((key, _own_doc(value)))
         if isinstance(value, type):
             entries += [(f"{key}.{part}", _own_doc(member)) for part, member in sorted(vars(value).items())]

@@ -17,7 +17,7 @@ from prism_transformer.data.tokenizer import Tokenizer, load_tokenizer
 from prism_transformer.errors import InputError, RunError
 
 Say = Callable[[str], None]
-_PROBE_CHARACTERS = 1_000_000
+_PROBE_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +25,8 @@ class DataSettings:
     """What a model reads: text, its tokenizer, and how much of the text is held out."""
 
     paths: tuple[str, ...] = ()
-    """Text to read: files, folders, globs, or - for standard input; .txt, .md and other plain text, .jsonl, .parquet,
-    also compressed (.gz, .xz, .zst); or one folder that is already prepared. None: the documentation that every Python
-    brings."""
+    """Files, folders, globs, or - for standard input. None: the documentation that every Python brings.
+    Plain text, .jsonl and .parquet, also compressed (.gz, .xz, .zst); or one folder that is prepared already."""
     tokenizer: str = "bpe"
     """bpe (trained on the training split), gpt2, bytes, or the folder of a Hugging Face tokenizer."""
     vocab_size: int = 4096
@@ -147,7 +146,7 @@ def _refuse_differences(
     if differences:
         more = [f"and {len(differences) - 8} more"] if len(differences) > 8 else []
         headline = f"{folder} was prepared from other text or with other settings; choose another folder, or delete it:"
-        raise InputError([headline, *differences[:8], *more])
+        raise InputError("\n  ".join([headline, *differences[:8], *more]))
 
 
 def _build(

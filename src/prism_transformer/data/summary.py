@@ -103,9 +103,9 @@ def size(count: int) -> str:
 
 def _skipped(counts: Counts) -> list[str]:
     kinds = {
-        "empty documents": counts.documents_empty,
-        "hidden files": counts.files_hidden,
-        "binary files": counts.files_binary,
+        "empty document": counts.documents_empty,
+        "hidden file": counts.files_hidden,
+        "binary file": counts.files_binary,
     }
-    some = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+    some = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in kinds.items() if count)
     return [f"skipped: {some}"] if some else []
