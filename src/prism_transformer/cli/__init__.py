@@ -1,1 +1,78 @@
+"""The command line: `prism VERB …`. Each verb is a thin module of the same name, imported when it is asked for."""
 
+import difflib
+import os
+import sys
+from importlib import import_module
+
+VERBS = {
+    "schedule": "design: which schedules are legal, which to try, what they cost",
+    "compare": "compare: does a schedule beat uniform heads, on my text, how sure?",
+    "train": "train: one model",
+    "data": "text to token shards",
+    "report": "the result of a study again, or of another trainer's losses",
+}
+
+USAGE = """usage: prism VERB [options]     (prism VERB --help for its options)
+
+The workbench for attention-head schedules: transformers whose number of heads
+changes from layer to layer while every weight keeps its shape.
+
+{verbs}
+
+Start with:
+  prism schedule suggest --layers 12 --d-model 768 --heads 12
+  prism compare --recipe demo
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return the exit code: 0 done, 2 input, 3 the run could not go on, 75 or 130 stopped."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage(), end="")
+        return 0
+    verb, rest = arguments[0], arguments[1:]
+    if verb == "--version":
+        from importlib.metadata import version
+
+        print(f"prism-transformer {version('prism-transformer')}")
+        return 0
+    if verb not in VERBS:
+        close = difflib.get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"the verbs are: {', '.join(VERBS)}"
+        print(f"error: no verb {verb!r}; {hint}", file=sys.stderr)
+        return 2
+    return _guarded(verb, rest)
+
+
+def _guarded(verb: str, arguments: list[str]) -> int:
+    """Run a verb; what the user or the machine caused ends in a sentence and an exit code."""
+    from ..errors import InputError, RunError, Stopped
+    from ..model.head_schedule import ScheduleError
+
+    try:
+        code: int = import_module(f".{verb}", __name__).main(arguments)
+        sys.stdout.flush()
+        return code
+    except (InputError, ScheduleError) as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return 2
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _usage() -> str:
+    width = max(map(len, VERBS))
+    return USAGE.format(verbs="\n".join(f"  {verb:{width}}  {help_}" for verb, help_ in VERBS.items()))

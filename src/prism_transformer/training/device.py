@@ -1,12 +1,12 @@
 """Where a run computes and in which precision: chosen once, with the reason in words."""
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from ..errors import InputError
+from ..machine import available_cores
 from .recipe import DeviceSettings
 
 
@@ -78,11 +78,6 @@ def cpu_computes_bfloat16() -> bool:
     """Whether the CPU has bfloat16 units (AVX-512 BF16 or AMX on x86, BF16 on ARM)."""
     capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _set_threads(threads: int | None) -> list[str]:

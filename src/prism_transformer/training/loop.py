@@ -14,9 +14,9 @@ from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from ..data import prepare
-from ..data.batches import n_windows, packing, train_windows
-from ..data.corpus import Corpus, Split
-from ..errors import InputError, RunError, Stopped
+from ..data.batches import train_windows
+from ..data.corpus import Corpus
+from ..errors import RunError, Stopped
 from ..evaluation.loss import evaluate_loss
 from ..model.modeling_prism import PrismForCausalLM
 from .device import Device, choose_device
@@ -24,6 +24,7 @@ from .metrics import Metrics, Stopwatch, tokens_per_second
 from .optimizer import learning_rate, make_optimizer, set_learning_rate
 from .recipe import Recipe
 from .state import Position, RunFolder, restore_optimizer
+from .text import check_data, data_sentences
 
 Record = dict[str, Any]
 
@@ -266,34 +267,6 @@ def compile_layers(model: PrismForCausalLM) -> None:
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * distinct)
     for layer in model.model.layers:
         layer.compile()
-
-
-def check_data(recipe: Recipe, corpus: Corpus) -> None:
-    """Raise InputError where a split is shorter than one window, or the files are of another vocabulary."""
-    problems: list[str] = []
-    needed: dict[Split, int] = {"train": recipe.model.context, "validation": 1}
-    for split, context in needed.items():
-        try:
-            n_windows(corpus.split(split), context)
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
-
-
-def data_sentences(recipe: Recipe, corpus: Corpus) -> list[str]:
-    """How the text is cut into windows, and how often it is read."""
-    cut = packing(corpus.split("train"), context=recipe.model.context)
-    epochs = recipe.trained_tokens / (cut.windows * recipe.model.context)
-    sentences = [
-        f"text: {cut.kept:,} tokens in {cut.windows:,} windows of {recipe.model.context}, {cut.dropped:,} dropped at "
-        f"the end; {recipe.trained_tokens:,} tokens of training are {epochs:.2f} epochs"
-    ]
-    if cut.longest_document < recipe.model.context:
-        sentences.append(f"every document is shorter than the context ({cut.longest_document} tokens at most): packed")
-    if epochs > 4:
-        sentences.append(f"warning: {epochs:.1f} epochs: beyond 4 a repeated text teaches less than a new one")
-    return sentences
 
 
 @contextmanager

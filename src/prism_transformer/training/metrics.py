@@ -8,6 +8,8 @@ from typing import Any
 
 from ..errors import InputError
 
+METRICS = "metrics.jsonl"
+
 
 class Metrics:
     """Appends one JSON object a line, and keeps only the lines up to the step that a run resumes from."""

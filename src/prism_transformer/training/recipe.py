@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..cost import Cost, default_intermediate_size, model_cost
+from ..cost import Cost, TrainingMemory, default_intermediate_size, model_cost, training_memory
 from ..data import DataSettings
 from ..design.families import expand_arm
 from ..errors import InputError
@@ -62,13 +62,22 @@ class ModelSettings:
         return math.ceil(vocab_size / self.vocab_multiple) * self.vocab_multiple
 
     def cost(self, vocab_size: int) -> Cost:
-        return model_cost(
-            self.head_schedule(),
-            vocab_size=self.rows(vocab_size),
-            context=self.context,
-            intermediate_size=self.ffn or default_intermediate_size(self.d_model),
-            tied=self.tied,
+        return model_cost(self.head_schedule(), **self._sizes(vocab_size))
+
+    def memory(self, vocab_size: int, *, micro_batch: int, activation_bytes: int) -> TrainingMemory:
+        """Estimated bytes of one training step on one device."""
+        sizes = self._sizes(vocab_size)
+        return training_memory(
+            self.head_schedule(), micro_batch=micro_batch, activation_bytes=activation_bytes, **sizes
         )
+
+    def _sizes(self, vocab_size: int) -> dict[str, Any]:
+        return {
+            "vocab_size": self.rows(vocab_size),
+            "context": self.context,
+            "intermediate_size": self.ffn or default_intermediate_size(self.d_model),
+            "tied": self.tied,
+        }
 
     def config(self, vocab_size: int, end_of_text: int | None = None) -> PrismConfig:
         """The configuration of the model for a tokenizer of `vocab_size` ids."""

@@ -25,12 +25,13 @@ from safetensors.torch import load_file, save_file
 from ..checkpoint import load_model, save_model
 from ..errors import InputError, RunError
 from ..files import read_json, sync_folder, write_json, write_text
+from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import differences, read_yaml, to_mapping, to_yaml
-from .metrics import read_metrics
+from .metrics import METRICS, read_metrics
 from .recipe import Recipe
 
-RECIPE, METRICS, ENVIRONMENT = "recipe.yaml", "metrics.jsonl", "environment.json"
+RECIPE, ENVIRONMENT = "recipe.yaml", "environment.json"
 OPTIMIZER, STATE, LATEST = "optimizer.safetensors", "state.json", "latest"
 
 
@@ -43,6 +44,10 @@ class Position:
     """Seconds of training so far, evaluation and saving not counted."""
 
 
+class InUseError(InputError):
+    """A live process has the run."""
+
+
 class RunFolder:
     """The files of one run."""
 
@@ -53,14 +58,14 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process. Raises InputError where a live process has it."""
+        """Hold the run for this process. Raises InUseError where a live process has it."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock, owner = FileLock(self.path / ".lock"), self.path / ".lock-owner"
         try:
             lock.acquire(timeout=0)
         except Timeout:
             name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
-            raise InputError(f"{self.path} is in use by {name}; wait for it, or stop it") from None
+            raise InUseError(f"{self.path} is in use by {name}; wait for it, or stop it") from None
         try:
             owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
             yield
@@ -171,17 +176,10 @@ def environment() -> dict[str, Any]:
     return {
         "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "host": socket.gethostname(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.processor()
 
 
 def _sync(file: Path) -> None:

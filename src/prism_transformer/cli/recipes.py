@@ -1,0 +1,84 @@
+"""What the verbs that take a recipe share: its name comes first, then every setting of it as an option."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from ..data import DataSettings, load_tokenizer
+from ..errors import InputError
+from ..training.recipe import (
+    DeviceSettings,
+    ModelSettings,
+    OptimizerSettings,
+    Recipe,
+    RecipeFile,
+    TrainingSettings,
+    load_recipe,
+)
+
+T = TypeVar("T")
+
+CONFIG: tuple[Any, ...] = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(DataSettings):
+    """What the model reads."""
+
+    paths: Annotated[tuple[str, ...], tyro.conf.arg(name="data")] = ()
+    """Text: files, folders, globs, - for standard input, or one prepared folder; plain text, .jsonl, .parquet, also
+    compressed. None: the documentation that every Python brings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """A recipe as options."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    data: TextOptions = field(default_factory=TextOptions)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    device: DeviceSettings = field(default_factory=DeviceSettings)
+
+
+def recipe_options(recipe: Recipe) -> dict[str, Any]:
+    """The defaults of `RecipeOptions` that stand for `recipe`."""
+    values = {each.name: getattr(recipe, each.name) for each in fields(Recipe)}
+    values["data"] = TextOptions(**{each.name: getattr(recipe.data, each.name) for each in fields(DataSettings)})
+    return values
+
+
+def chosen_recipe(options: RecipeOptions) -> Recipe:
+    """The recipe with what the command line changed."""
+    values = {each.name: getattr(options, each.name) for each in fields(Recipe)}
+    values["data"] = DataSettings(**{each.name: getattr(options.data, each.name) for each in fields(DataSettings)})
+    return Recipe(**values)
+
+
+def vocab_size(recipe: Recipe) -> int:
+    """Ids of the recipe's tokenizer, without preparing any text."""
+    if recipe.data.tokenizer == "bpe":
+        return recipe.data.vocab_size
+    return load_tokenizer(recipe.data.tokenizer).vocab_size
+
+
+def recipe_argument(argv: list[str]) -> str | None:
+    """The value of --recipe, wherever it stands."""
+    for index, word in enumerate(argv):
+        if word.startswith("--recipe="):
+            return word.removeprefix("--recipe=")
+        if word == "--recipe":
+            if index + 1 == len(argv) or argv[index + 1].startswith("--"):
+                raise InputError("--recipe needs the name of a recipe or a YAML file")
+            return argv[index + 1]
+    return None
+
+
+def parse_over_recipe(
+    kind: type[T], argv: list[str], defaults: Callable[[RecipeFile], T], *, prog: str, recipe: str
+) -> tuple[T, RecipeFile]:
+    """Parse `argv` into `kind`, whose defaults are those of the recipe that `argv` names, or of `recipe`."""
+    file = load_recipe(recipe_argument(argv) or recipe)
+    return tyro.cli(kind, args=argv, default=defaults(file), prog=prog, config=CONFIG), file

@@ -1,0 +1,100 @@
+"""`prism train --recipe NAME|FILE --out FOLDER`: one model."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError
+from ..settings import to_yaml
+from ..training.recipe import Recipe, RecipeFile
+from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(RecipeOptions):
+    """Train one model. Every setting of the recipe can be given here too."""
+
+    recipe: str = "laptop"
+    """Name of a recipe (demo, laptop, small, medium, large) or a YAML file."""
+    out: Path | None = None
+    """The run folder; the same command again goes on where the run was."""
+    resume: Path | None = None
+    """Go on with the run in this folder, with its own settings."""
+    dry_run: bool = False
+    """Only say what would be trained and what it takes."""
+    json: bool = False
+    """Print the final record (or the plan of a dry run) as JSON."""
+
+
+def main(argv: list[str]) -> int:
+    options, _ = parse_over_recipe(Train, argv, _defaults, prog="prism train", recipe="laptop")
+    recipe = chosen_recipe(options)
+    if options.resume is not None:
+        return _resume(options)
+    recipe.check()
+    if options.dry_run:
+        return _dry_run(recipe, options)
+    if options.out is None:
+        raise InputError("--out is missing: name the folder of the run, for example --out runs/first")
+    return _train(recipe, options.out, options)
+
+
+def _defaults(file: RecipeFile) -> Train:
+    return Train(**recipe_options(file.recipe), recipe=file.name)
+
+
+def _resume(options: Train) -> int:
+    from ..settings import from_mapping, read_yaml
+
+    folder = options.resume
+    assert folder is not None
+    if not (folder / "recipe.yaml").exists():
+        raise InputError(f"{folder} is no run: it has no recipe.yaml; start one with --recipe NAME --out {folder}")
+    recipe = from_mapping(Recipe, read_yaml(folder / "recipe.yaml"), where=str(folder / "recipe.yaml"))
+    return _train(recipe, folder, options)
+
+
+def _train(recipe: Recipe, out: Path, options: Train) -> int:
+    from ..training.loop import train  # imports torch: after the settings are known to be right
+    from .progress import RunProgress
+
+    with RunProgress(recipe, quiet=options.json) as progress:
+        final = train(recipe, out, on_record=progress.show, say=progress.say)
+    if options.json:
+        print(json.dumps(final))
+    else:
+        bits = final.get("val_bits_per_byte")
+        in_bits = f" ({bits:.4f} bits per byte)" if bits else ""
+        print(f"validation loss {final['val_loss']:.4f} nats per token{in_bits} after {final['tokens']:,} tokens")
+        print(f"run: {out}")
+    return 0
+
+
+def _dry_run(recipe: Recipe, options: Train) -> int:
+    size = vocab_size(recipe)
+    schedule = recipe.model.head_schedule()
+    cost = recipe.model.cost(size)
+    memory = recipe.model.memory(size, micro_batch=recipe.training.micro_batch, activation_bytes=4)
+    plan = {
+        "parameters": cost.parameters,
+        "head_schedule": str(schedule),
+        "head_dims": list(schedule.head_dims),
+        "vocab_size": recipe.model.rows(size),
+        "tokens": recipe.trained_tokens,
+        "steps": recipe.steps,
+        "tokens_per_step": recipe.training.tokens_per_step,
+        "accumulation": recipe.accumulation(),
+        "memory_bytes": memory.total,
+    }
+    if options.json:
+        print(json.dumps(plan))
+        return 0
+    print(f"{cost.parameters / 1e6:.1f}M parameters, heads per layer {schedule}, head dims {set(schedule.head_dims)}")
+    print(
+        f"{recipe.trained_tokens:,} tokens in {recipe.steps:,} steps of {recipe.training.tokens_per_step:,} tokens: "
+        f"{recipe.accumulation()} micro-batches of {recipe.training.micro_batch} x {recipe.model.context}"
+    )
+    print(f"memory in training: about {memory.total / 2**30:.1f} GiB on one device, in float32")
+    print()
+    print(to_yaml(recipe), end="")
+    return 0

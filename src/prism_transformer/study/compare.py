@@ -1,0 +1,87 @@
+"""`compare`: from text and arms to a verdict."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..data import prepare
+from ..errors import InputError
+from ..settings import to_mapping
+from ..training.recipe import Recipe
+from ..training.text import check_data
+from .arms import parse_arms
+from .folder import Study
+from .measured import RunResult
+from .plan import StudySettings
+from .report import write_report
+from .results import analyse, write_results
+from .runner import Progress, run_study
+
+
+def compare(
+    recipe: Recipe,
+    out: Path | str,
+    *,
+    settings: StudySettings | None = None,
+    name: str = "study",
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train every arm with every seed in the study folder `out`, judge them, and return the content of results.json.
+
+    Args:
+        recipe: the model, text and training that all arms share.
+        out: the study folder; the same call again goes on with it, more seeds or arms extend it.
+        settings: arms, seeds and rules of judgement.
+        name: what the report calls the study.
+        on_progress: called about twice a second while runs are trained.
+        say: called with sentences for the user.
+
+    Raises:
+        InputError: settings, text or folder do not fit.
+        RunError: a disk is full. A run whose loss is not finite is counted as diverged instead.
+        Stopped: SIGINT or SIGTERM; finished runs are safe, the others saved.
+    """
+    study = open_study(recipe, Path(out), settings=settings or StudySettings(), name=name, say=say)
+    run_study(study, on_progress=on_progress)
+    return conclude(study)
+
+
+def open_study(recipe: Recipe, out: Path, *, settings: StudySettings, name: str, say: Callable[[str], None]) -> Study:
+    """Check everything that can be checked before the first run, prepare the text, and write study.yaml."""
+    settings.check()
+    recipe.check()
+    arms = parse_arms(settings.arms, recipe.model, primary=settings.primary, calibrate=settings.calibrate)
+    refuse_foreign(out)
+    corpus = prepare(recipe.data, out / "data", say=say)
+    check_data(recipe, corpus)
+    return Study.create(out, name=name, settings=settings, recipe=recipe, arms=arms, corpus=corpus)
+
+
+def conclude(study: Study) -> dict[str, Any]:
+    """Judge what is there: write results.json and report.html, and return the results."""
+    runs = [study.result(run) for run in study.runs]
+    results = analyse(study.arm_infos(), runs, study.endpoint())
+    write_results(study.folder, results)
+    write_report(study.folder, results, report_context(study, runs))
+    if all(run.status != "pending" for run in runs):
+        study.looked()
+    return results
+
+
+def report_context(study: Study, runs: Sequence[RunResult]) -> dict[str, Any]:
+    """What the report shows beside the results."""
+    return {
+        "title": f"Study {study.file.name}",
+        "created": study.file.created,
+        "settings": to_mapping(study.file.recipe) | {"study": to_mapping(study.file.study)},
+    }
+
+
+def refuse_foreign(out: Path) -> None:
+    """Raise InputError for a folder that holds something else than a study."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; give a folder")
+    known = {"study.yaml", "data"}
+    if out.is_dir() and (found := {p.name for p in out.iterdir()}) and not found & known:
+        raise InputError(f"{out} is no study and not empty ({', '.join(sorted(found)[:3])}); use a new folder")
