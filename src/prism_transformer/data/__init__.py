@@ -9,7 +9,7 @@ from prism_transformer.data.batches import (
     train_windows,
 )
 from prism_transformer.data.corpus import SPLITS, Corpus, Manifest, Split, TokenStream, is_prepared
-from prism_transformer.data.prepare import DataSettings, prepare
+from prism_transformer.data.preparation import DataSettings, prepare
 from prism_transformer.data.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
