@@ -12,7 +12,6 @@ from ..errors import InputError
 from ..settings import from_mapping
 from ..study.arms import parse_arms
 from ..study.compare import conclude, open_study
-from ..study.folder import Study
 from ..study.plan import StudySettings, order_runs, planned_tokens
 from ..study.runner import run_study
 from ..study.table import terminal_table
@@ -49,7 +48,7 @@ def main(argv: list[str]) -> int:
         study = open_study(recipe, out, settings=options.study, name=file.name, say=progress.say)
         progress.begin(planned_tokens(study.arms, recipe, study.runs), len(study.runs))
         run_study(study, on_progress=progress.show)
-    show_results(study, conclude(study), as_json=options.json)
+    show_results(study.folder, conclude(study), as_json=options.json)
     return 0
 
 
@@ -58,7 +57,7 @@ def _defaults(file: RecipeFile) -> Compare:
     return Compare(**recipe_options(file.recipe), recipe=file.name, study=study)
 
 
-def show_results(study: Study, results: dict[str, Any], *, as_json: bool) -> None:
+def show_results(folder: Path, results: dict[str, Any], *, as_json: bool) -> None:
     """The table and the verdict, and where they are kept."""
     if as_json:
         print(json.dumps(results))
@@ -67,8 +66,8 @@ def show_results(study: Study, results: dict[str, Any], *, as_json: bool) -> Non
     console.print()
     console.print(terminal_table(results, width=console.width))
     console.print()
-    print(f"results: {study.folder / 'results.json'}")
-    print(f"report:  {study.folder / 'report.html'}")
+    print(f"results: {folder / 'results.json'}")
+    print(f"report:  {folder / 'report.html'}")
 
 
 def _dry_run(options: Compare, recipe: Recipe) -> int:

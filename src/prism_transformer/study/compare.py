@@ -52,7 +52,7 @@ def open_study(recipe: Recipe, out: Path, *, settings: StudySettings, name: str,
     settings.check()
     recipe.check()
     arms = parse_arms(settings.arms, recipe.model, primary=settings.primary, calibrate=settings.calibrate)
-    refuse_foreign(out)
+    refuse_foreign(out, known={"study.yaml", "data"})
     corpus = prepare(recipe.data, out / "data", say=say)
     check_data(recipe, corpus)
     return Study.create(out, name=name, settings=settings, recipe=recipe, arms=arms, corpus=corpus)
@@ -78,10 +78,9 @@ def report_context(study: Study, runs: Sequence[RunResult]) -> dict[str, Any]:
     }
 
 
-def refuse_foreign(out: Path) -> None:
-    """Raise InputError for a folder that holds something else than a study."""
+def refuse_foreign(out: Path, *, known: set[str]) -> None:
+    """Raise InputError for a folder that is not empty and has none of the `known` names: it is not ours."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give a folder")
-    known = {"study.yaml", "data"}
     if out.is_dir() and (found := {p.name for p in out.iterdir()}) and not found & known:
-        raise InputError(f"{out} is no study and not empty ({', '.join(sorted(found)[:3])}); use a new folder")
+        raise InputError(f"{out} holds something else ({', '.join(sorted(found)[:3])}); use a new folder")

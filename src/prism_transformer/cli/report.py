@@ -1,0 +1,62 @@
+"""`prism report STUDY`, or `prism report --from losses.csv`: the result again, from what the runs have written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ..errors import InputError
+from ..study.compare import conclude, refuse_foreign
+from ..study.folder import Study
+from ..study.losses_csv import read_losses
+from ..study.report import write_report
+from ..study.results import analyse, write_results
+from .compare import show_results
+from .recipes import CONFIG
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Judge a study as far as it is and write its results.json and report.html again; or do so for the losses of any
+    other trainer."""
+
+    study: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[STUDY]")] = ()
+    """The study folder."""
+    csv: Annotated[Path | None, tyro.conf.arg(name="from", metavar="CSV")] = None
+    """Losses of any trainer: columns arm, seed, step, tokens, loss."""
+    baseline: str | None = None
+    """With --from: the arm that the others are compared with; default: uniform, or the first."""
+    primary: str | None = None
+    """With --from: the one arm that the verdict is about; default: prism, or the first besides the baseline."""
+    out: Path | None = None
+    """With --from: the folder for the results; default: beside the file, named after it."""
+    json: bool = False
+    """Print the results as JSON."""
+
+
+def main(argv: list[str]) -> int:
+    options = tyro.cli(Report, args=argv, prog="prism report", config=CONFIG)
+    if options.csv is not None and not options.study:
+        return _from_csv(options)
+    if len(options.study) != 1 or options.csv is not None:
+        raise InputError("give one study folder, or --from and a file of losses")
+    study = Study.open(options.study[0])
+    show_results(study.folder, conclude(study), as_json=options.json)
+    return 0
+
+
+def _from_csv(options: Report) -> int:
+    assert options.csv is not None
+    losses = read_losses(options.csv, baseline=options.baseline, primary=options.primary)
+    out = options.out or options.csv.with_name(f"{options.csv.stem}-report")
+    refuse_foreign(out, known={"results.json"})
+    out.mkdir(parents=True, exist_ok=True)
+    results = analyse(losses.arms, losses.runs, losses.endpoint)
+    write_results(out, results)
+    write_report(out, results, {"title": f"Losses of {options.csv.name}", "notes": losses.notes})
+    if not options.json:
+        for note in losses.notes:
+            print(note)
+    show_results(out, results, as_json=options.json)
+    return 0
