@@ -1,20 +1,23 @@
 """Save and load a model together with its identity.
 
 The weights of any schedule fit any other without a word, so every saved model carries its schedule's fingerprint and
-its golden logits: what it answered, in fp32 on the CPU, to 16 fixed tokens. Loading computes them again.
+its golden logits: what it answered, in fp32 on the CPU, to 16 fixed tokens. Loading computes them again. Each file's
+sha256 stands beside them, since a flipped bit may be too small to be seen in a logit.
 """
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers.utils import logging as transformers_logging
 
-from .errors import InputError
-from .files import read_json, write_json
+from .errors import InputError, RunError
+from .files import checksums, read_json, verify, write_json
 from .model.configuration_prism import PrismConfig
 from .model.modeling_prism import PrismForCausalLM
 
@@ -48,37 +51,62 @@ def golden_logits(model: PrismForCausalLM) -> Tensor:
 def save_model(model: PrismForCausalLM, folder: Path, *, origin: dict[str, Any]) -> None:
     """Write weights, configuration, code, identity and golden logits into the new `folder`.
 
-    `origin` joins the identity: whatever says where the model comes from (data fingerprint, step, …).
+    `origin` joins the identity: whatever says where the model comes from (data fingerprint, step, …). Raises RunError
+    for a model whose answers are not finite: it could never be used, and must not take the place of one that can.
     """
-    model.save_pretrained(folder)
-    save_file({"logits": golden_logits(model), "ids": golden_ids(model.config)}, folder / GOLDEN)
+    logits = golden_logits(model)
+    if not bool(logits.isfinite().all()):
+        raise RunError("the model answers with numbers that are not finite: it has diverged and is not saved")
+    with quiet_transformers():
+        model.save_pretrained(folder)
+    save_file({"logits": logits, "ids": golden_ids(model.config)}, folder / GOLDEN)
     schedule = model.config.head_schedule
     identity = {"head_schedule": str(schedule), "d_model": schedule.d_model, "fingerprint": schedule.fingerprint}
-    write_json(folder / IDENTITY, identity | origin)
+    write_json(folder / IDENTITY, identity | origin | {"sha256": checksums(folder)})
 
 
 def load_model(folder: Path) -> PrismForCausalLM:
     """Load a saved model in fp32 and prove that it is the one that was saved.
 
-    Raises InputError where a file is missing or damaged, where the schedule of the configuration is not the one in the
-    identity, or where the golden logits differ.
+    Raises InputError where the schedule of the configuration is not the one in the identity, where a file is missing
+    or is not as it was saved, or where the golden logits differ.
     """
     identity = read_json(folder / IDENTITY)
-    try:
-        model = PrismForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        golden = load_file(folder / GOLDEN)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise InputError(f"{folder}: the saved model cannot be read: {error}") from None
-    schedule = model.config.head_schedule
+    schedule = _read_config(folder).head_schedule
     if schedule.fingerprint != identity.get("fingerprint"):
         raise InputError(
             f"{folder}: config.json has the head schedule {schedule}, but the weights were trained with "
             f"{identity.get('head_schedule')}; weights fit any schedule without a word, so restore config.json"
         )
-    distance = float((golden_logits(model) - golden["logits"]).abs().max())
+    if "sha256" not in identity:
+        raise InputError(f"{folder / IDENTITY} has no sha256 of the other files; restore it")
+    verify(folder, identity["sha256"])
+    with quiet_transformers():
+        model = PrismForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    distance = float((golden_logits(model) - load_file(folder / GOLDEN)["logits"]).abs().max())
     if not distance <= GOLDEN_TOLERANCE:
         raise InputError(
             f"{folder}: the model does not answer as it did when it was saved: golden logits differ by {distance:.3g} "
-            f"(tolerance {GOLDEN_TOLERANCE}); its weights, configuration or code were changed since"
+            f"(tolerance {GOLDEN_TOLERANCE}), though its files are as they were; this version of prism-transformer, "
+            "torch or transformers computes something else"
         )
     return model
+
+
+def _read_config(folder: Path) -> PrismConfig:
+    try:
+        return PrismConfig.from_pretrained(folder)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{folder}: config.json cannot be used: {error}") from None
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' progress bars out of the output, and leave them as they were afterwards."""
+    was_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            transformers_logging.enable_progress_bar()

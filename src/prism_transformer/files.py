@@ -1,7 +1,9 @@
-"""Writing so that a reader never sees half a file, whatever ends the process."""
+"""Writing so that a reader never sees half a file, whatever ends the process; reading so that damage is noticed."""
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,29 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path} must hold an object, not {type(value).__name__}")
     return value
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """The sha256 of each file in `folder`, by its name."""
+    return {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+
+
+def verify(folder: Path, sums: Mapping[str, str]) -> None:
+    """Raise InputError naming every file of `sums` that is missing from `folder` or was changed since."""
+    problems = []
+    for name, stated in sums.items():
+        path = folder / name
+        if not path.is_file():
+            problems.append(f"{path} is missing; restore it")
+        elif _sha256(path) != stated:
+            problems.append(f"{path} was changed or damaged since it was saved (its sha256 differs); restore it")
+    if problems:
+        raise InputError(problems)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,6 +14,13 @@ import yaml
 from .errors import InputError
 
 T = TypeVar("T")
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    tuple: "a list",
+}
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:
@@ -78,6 +85,8 @@ def _plain(value: Any) -> Any:
 
 
 def _build(cls: type, values: Any, where: str, default: Any, problems: list[str]) -> Any:
+    if values is None:  # a section of a YAML file whose lines are all comments
+        values = {}
     if not isinstance(values, Mapping):
         problems.append(f"{where} must be a mapping of settings, not {values!r}")
         return default
@@ -85,7 +94,7 @@ def _build(cls: type, values: Any, where: str, default: Any, problems: list[str]
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:
-            problems.append(f"{where}: no setting {key!r}; {nearest(str(key), fields)}")
+            problems.append(f"{where}: no setting {key!r}; {_elsewhere(key, hints) or nearest(str(key), fields)}")
     arguments = {}
     for name, field in fields.items():
         kind, present = hints[name], name in values
@@ -101,6 +110,14 @@ def _build(cls: type, values: Any, where: str, default: Any, problems: list[str]
         if name not in arguments and old is not dataclasses.MISSING:
             arguments[name] = old
     return None if problems else cls(**arguments)
+
+
+def _elsewhere(key: Any, kinds: Mapping[str, Any]) -> str | None:
+    """Where a setting belongs that was written one level too high."""
+    for name, kind in kinds.items():
+        if dataclasses.is_dataclass(kind) and key in {field.name for field in dataclasses.fields(kind)}:
+            return f"it belongs in {name}, as {name}.{key}"
+    return None
 
 
 def _convert(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
@@ -119,22 +136,22 @@ def _convert(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
         return value
     converted = _scalar(kind, value)
     if converted is None:
-        name = "list" if origin is tuple else getattr(kind, "__name__", str(kind))
-        problems.append(f"{where}={value!r} must be of type {name}")
+        problems.append(f"{where}={value!r} must be {_KINDS.get(origin or kind, f'of type {kind}')}")
     return converted
 
 
 def _scalar(kind: Any, value: Any) -> Any:
+    """`value` as bool, int, float, str or another class; None where it is not one."""
     try:
         if kind is bool or isinstance(value, bool):
             return value if kind is bool and isinstance(value, bool) else None
-        if kind is int:
+        if kind is int and not isinstance(value, int):
             number = float(value)
-            return int(value) if math.isfinite(number) and number == int(number) else None
+            return int(number) if number.is_integer() else None
         if kind is float:
-            return float(value)
+            return float(value) if math.isfinite(float(value)) else None
         if kind is str and isinstance(value, str | int | float):
             return str(value)
         return value if isinstance(value, kind) else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -23,7 +23,7 @@ class TextLoss:
     tokens: int
     """Tokens predicted."""
     bits_per_byte: float | None
-    """None where the bytes of the stream's text are not known."""
+    """None where only a part of the stream was predicted, whose bytes of text are not known."""
 
 
 def evaluate_loss(
@@ -35,16 +35,17 @@ def evaluate_loss(
     max_tokens: int | None = None,
     autocast: AbstractContextManager[object] | None = None,
 ) -> TextLoss:
-    """The loss of `model` on `stream`, or on its first `max_tokens` tokens, in windows of `context`.
+    """The loss of `model` on `stream`, or on as many of its first windows as `max_tokens` predicted tokens fill.
 
-    The model's mode is restored and no random number is drawn, so evaluating leaves training as it is.
+    A window has `context` tokens. The model's mode is restored and no random number is drawn, so evaluating leaves
+    training as it is. Raises InputError for a stream of fewer than 2 tokens.
     """
     losses = token_losses(
         model, stream, context=context, batch_size=batch_size, max_tokens=max_tokens, autocast=autocast
     )
     nats = float(losses.sum(dtype=np.float64))
     bits_per_byte = None
-    if stream.text_bytes and len(losses) == len(stream) - 1:
+    if len(losses) == len(stream) - 1 and stream.text_bytes:  # the bytes of other programs' shards take long to count
         bits_per_byte = nats / math.log(2) / stream.text_bytes
     return TextLoss(nats / len(losses), len(losses), bits_per_byte)
 
@@ -59,7 +60,10 @@ def token_losses(
     max_tokens: int | None = None,
     autocast: AbstractContextManager[object] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """[tokens] the loss of each token of `stream` but the first, in nats, each predicted exactly once."""
+    """[tokens] the loss of each token of `stream` but the first, in nats, each predicted exactly once.
+
+    A token sees those of its window only, so the first ones of a window are predicted from little.
+    """
     was_training = model.training
     model.train(False)
     parts = []

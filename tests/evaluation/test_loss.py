@@ -1,0 +1,135 @@
+"""The validation loss against a softmax written out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from prism_transformer.data import TokenStream, load_tokenizer
+from prism_transformer.errors import InputError
+from prism_transformer.evaluation.loss import evaluate_loss, token_losses
+from prism_transformer.model.configuration_prism import PrismConfig
+from prism_transformer.model.modeling_prism import PrismForCausalLM
+
+CONTEXT = 5
+
+
+def make_stream(tokens: int, *, text_bytes: int | None = None, cut: int = 9) -> TokenStream:
+    """Fixed ids in two parts, so that windows cross from shard to shard."""
+    ids = np.random.default_rng(0).integers(0, 257, tokens).astype("<u2")
+    return TokenStream(
+        where="validation split",
+        parts=[ids[:cut], ids[cut:]],
+        names=["first", "second"],
+        tokenizer=load_tokenizer("bytes"),
+        stated_text_bytes=tokens if text_bytes is None else text_bytes,
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> PrismForCausalLM:
+    torch.manual_seed(0)
+    config = PrismConfig(hidden_size=16, num_hidden_layers=2, head_schedule=[1, 4], vocab_size=264, true_vocab_size=257)
+    model = PrismForCausalLM(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn_like(weight))
+    return model.train()
+
+
+@torch.no_grad()
+def losses_by_hand(model: PrismForCausalLM, ids: np.ndarray, context: int) -> list[float]:
+    """-log softmax(logits)[next], for each token but the first, from the tokens of its window before it."""
+    losses = []
+    for target in range(1, len(ids)):
+        start = (target - 1) // context * context
+        seen = torch.tensor(ids[start:target].astype(np.int64))[None]
+        logits = model(seen, use_cache=False).logits[0, -1, :257].double().numpy()
+        losses.append(math.log(np.exp(logits).sum()) - logits[ids[target]])
+    return losses
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 6, 7, 16, 20, 21])
+def test_every_token_but_the_first_is_predicted_once_from_its_window(model, tokens):
+    stream = make_stream(tokens)
+    expected = losses_by_hand(model, np.concatenate(stream.parts), CONTEXT)
+    found = token_losses(model, stream, context=CONTEXT, batch_size=2)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_loss_is_the_mean_over_tokens_and_bits_per_byte_the_sum_over_bytes(model):
+    stream = make_stream(21, text_bytes=70)
+    expected = losses_by_hand(model, np.concatenate(stream.parts), CONTEXT)
+    found = evaluate_loss(model, stream, context=CONTEXT, batch_size=3)
+    assert found.tokens == 20
+    assert found.nats_per_token == pytest.approx(sum(expected) / 20, rel=1e-5)
+    assert found.bits_per_byte == pytest.approx(sum(expected) / math.log(2) / 70, rel=1e-5)
+
+
+def test_a_model_that_knows_nothing_scores_the_log_of_the_vocabulary(model):
+    """All logits 0: ln 257 nats a token; with 20 predicted tokens over 20 bytes, log2 257 bits a byte."""
+    blank = PrismForCausalLM(model.config)
+    torch.nn.init.zeros_(blank.lm_head.weight)
+    found = evaluate_loss(blank, make_stream(21, text_bytes=20), context=CONTEXT, batch_size=3)
+    assert found.nats_per_token == pytest.approx(math.log(257), rel=1e-6)
+    assert found.bits_per_byte == pytest.approx(math.log2(257), rel=1e-6)
+
+
+def test_the_batch_size_does_not_change_the_losses(model):
+    one, seven = (token_losses(model, make_stream(40), context=CONTEXT, batch_size=size) for size in (1, 7))
+    np.testing.assert_allclose(one, seven, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("max_tokens", "predicted"), [(1, 5), (5, 5), (9, 5), (10, 10), (19, 15), (20, 20), (99, 22)])
+def test_a_part_of_the_stream_is_its_first_windows(model, max_tokens, predicted):
+    stream = make_stream(23)
+    whole = token_losses(model, stream, context=CONTEXT, batch_size=2)
+    part = token_losses(model, stream, context=CONTEXT, batch_size=2, max_tokens=max_tokens)
+    np.testing.assert_allclose(part, whole[:predicted], rtol=1e-5, atol=1e-5)
+    assert len(part) == predicted
+
+
+def test_a_part_has_no_bits_per_byte_and_does_not_count_the_bytes_of_the_whole(model):
+    class Counting(TokenStream):
+        @property
+        def text_bytes(self):
+            raise AssertionError("counting decodes the whole split")
+
+    stream = make_stream(23)
+    counting = Counting(where="", parts=stream.parts, names=stream.names, tokenizer=stream.tokenizer)
+    assert evaluate_loss(model, counting, context=CONTEXT, batch_size=2, max_tokens=10).bits_per_byte is None
+
+
+def test_padding_rows_of_the_vocabulary_get_no_probability(model):
+    """264 rows of which 257 are tokens: the losses by hand above leave the other 7 out; here they are made large."""
+    before = token_losses(model, make_stream(12), context=CONTEXT, batch_size=2)
+    with torch.no_grad():
+        model.lm_head.weight[257:] += 100
+    np.testing.assert_array_equal(before, token_losses(model, make_stream(12), context=CONTEXT, batch_size=2))
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_evaluating_leaves_mode_gradients_and_random_numbers_as_they_were(model, mode):
+    model.train(mode)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    evaluate_loss(model, make_stream(12), context=CONTEXT, batch_size=2)
+    assert torch.equal(torch.rand(3), expected)
+    assert all(module.training == mode for module in model.modules())
+    assert all(weight.grad is None for weight in model.parameters())
+    assert torch.is_grad_enabled()
+
+
+def test_bfloat16_products_give_nearly_the_same_loss(model):
+    plain = evaluate_loss(model, make_stream(21), context=CONTEXT, batch_size=2).nats_per_token
+    cast = torch.autocast("cpu", dtype=torch.bfloat16)
+    rough = evaluate_loss(model, make_stream(21), context=CONTEXT, batch_size=2, autocast=cast).nats_per_token
+    assert rough != plain
+    assert rough == pytest.approx(plain, rel=0.05)
+
+
+def test_a_stream_in_which_nothing_can_be_predicted_is_refused(model):
+    with pytest.raises(InputError, match="at least 2 are needed"):
+        evaluate_loss(model, make_stream(1), context=CONTEXT, batch_size=2)
