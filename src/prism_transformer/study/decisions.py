@@ -159,10 +159,11 @@ def planning(entry: Mapping[str, Any], baseline_loss: float, endpoint: Endpoint)
         | dict(zip(("low", "high"), seeds_needed(share * baseline_loss, *spread, confidence=later), strict=True))
         for share in PLANNING_SHARES
     ]
+    detectable = detectable_difference(entry["sd"], entry["n"], confidence=now)
     return {
         "power": 0.8,
-        "detectable": detectable_difference(entry["sd"], entry["n"], confidence=now),
-        "detectable_relative": detectable_difference(entry["sd"], entry["n"], confidence=now) / baseline_loss,
+        "detectable": detectable,
+        "detectable_relative": detectable / baseline_loss,
         "sd_low": spread[0],
         "sd_high": spread[1],
         "seeds_needed": needed,

@@ -59,8 +59,12 @@ STYLE: dict[Any, Any] = {
 
 
 def series_style(names: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """name -> (colour, dashes), the same in every picture; `names` has the baseline first."""
-    return {name: (SERIES[k % len(SERIES)], DASHES[k % len(DASHES)]) for k, name in enumerate(names)}
+    """name -> (colour, dashes), the same in every picture; `names` has the baseline first.
+
+    Beyond eight arms a colour comes again with other dashes.
+    """
+    size = len(SERIES)
+    return {name: (SERIES[k % size], DASHES[(k + 3 * (k // size)) % size]) for k, name in enumerate(names)}
 
 
 def _ordered(results: Mapping[str, Any]) -> list[str]:
@@ -84,7 +88,7 @@ def differences(results: Mapping[str, Any], names: Sequence[str], label: str) ->
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        axes.set_xlabel(f"loss minus {results['baseline']}'s, % of the loss  (left is better)")
+        figure.supxlabel(f"loss minus {results['baseline']}'s, % of the loss (left is better)", fontsize="medium")
         return _svg(figure, "differences-" + "-".join(names), label)
 
 
@@ -103,11 +107,11 @@ def _difference(axes: Axes, row: int, entry: Mapping[str, Any], colour: str) -> 
 
 def _short(name: str) -> str:
     """A long arm name over two lines, so that it leaves room for the picture."""
-    words = name.split(" ")
-    if len(name) <= 16 or len(words) < 2:
+    breaks = [k for k, letter in enumerate(name) if letter in " @"]
+    if len(name) <= 16 or not breaks:
         return name
-    half = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(name) / 2))
-    return " ".join(words[:half]) + "\n" + " ".join(words[half:])
+    half = min(breaks, key=lambda k: abs(k - len(name) / 2))
+    return f"{name[:half]}\n{name[half:].lstrip()}"
 
 
 def loss_curves(results: Mapping[str, Any], names: Sequence[str]) -> str | None:
@@ -118,7 +122,7 @@ def loss_curves(results: Mapping[str, Any], names: Sequence[str]) -> str | None:
     first = max(curve[-1]["tokens"] for curve in curves.values()) / 2
     styles = series_style(_ordered(results))
     with mpl.rc_context(STYLE):
-        figure, axes = _plot()
+        figure, axes = _plot(len(curves))
         for name, curve in curves.items():
             points = [point for point in curve if point["tokens"] >= first]
             _band(
@@ -144,7 +148,7 @@ def difference_curves(results: Mapping[str, Any], names: Sequence[str]) -> str |
     first = max(curve[-1]["tokens"] for curve in curves.values()) / 2
     styles = series_style(_ordered(results))
     with mpl.rc_context(STYLE):
-        figure, axes = _plot()
+        figure, axes = _plot(len(curves))
         axes.axhline(0, color=INK, lw=1)
         for name, curve in curves.items():
             points = [point for point in curve if point["tokens"] >= first]
@@ -154,8 +158,9 @@ def difference_curves(results: Mapping[str, Any], names: Sequence[str]) -> str |
         return _finish(figure, axes, "difference-curves", f"Difference to {results['baseline']} against tokens")
 
 
-def _plot() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
+def _plot(series: int) -> tuple[Figure, Axes]:
+    legend_rows = (series + 1) // 2
+    figure = Figure(figsize=(WIDTH, 3.0 + 0.22 * legend_rows), layout="constrained")
     return figure, figure.add_subplot()
 
 

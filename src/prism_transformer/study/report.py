@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ..files import write_text
 from . import figures, paper
@@ -42,7 +42,7 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"signed": signed, "plain": plain, "percent": percent}
+    environment.filters |= {"signed": signed, "plain": plain, "percent": percent, "breakable": _breakable}
     template = environment.get_template("report.html.j2")
     page = template.render(
         results=results,
@@ -145,6 +145,11 @@ def _tokens_interval(entry: Mapping[str, Any]) -> str:
     if tokens["low"] is not None:
         text += f" [{tokens_factor(tokens['low'])} to {tokens_factor(tokens['high'])}]"
     return text + (", rough" if tokens["source"] == "curve" else "")
+
+
+def _breakable(text: str) -> Markup:
+    """Text that a narrow column may break after a comma and before an @."""
+    return Markup(str(escape(text)).replace(",", ",<wbr>").replace("@", "<wbr>@"))
 
 
 def _link(folder: Path, source: str) -> str | None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 Array = NDArray[np.float64]
 
@@ -52,9 +52,9 @@ def paired_t(differences: ArrayLike, confidence: float) -> Interval:
     n = values.shape[-1]
     mean, sd = values.mean(axis=-1), values.std(axis=-1, ddof=1)
     error = sd / math.sqrt(n)
-    half = stats.t.ppf(0.5 + confidence / 2, n - 1) * error
+    half = special.stdtrit(n - 1, 0.5 + confidence / 2) * error
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stats.t.sf(np.abs(mean / error), n - 1)
+        p = 2 * special.stdtr(n - 1, -np.abs(mean / error))
     return Interval(mean, sd, mean - half, mean + half, np.where(error > 0, p, np.where(mean == 0, 1.0, 0.0)))
 
 
@@ -67,7 +67,7 @@ def welch(arm: ArrayLike, baseline: ArrayLike, confidence: float) -> tuple[float
     if total == 0:
         return mean, mean
     freedom = total**2 / (variance_a**2 / (len(a) - 1) + variance_b**2 / (len(b) - 1))
-    half = float(stats.t.ppf(0.5 + confidence / 2, freedom) * math.sqrt(total))
+    half = float(special.stdtrit(freedom, 0.5 + confidence / 2) * math.sqrt(total))
     return mean - half, mean + half
 
 
@@ -110,12 +110,10 @@ def power_of(difference: float, sd: float, n: int, confidence: float = 0.95) -> 
         return 0.0
     if sd == 0:
         return float(difference != 0)
-    critical = stats.t.ppf(0.5 + confidence / 2, n - 1)
+    critical = special.stdtrit(n - 1, 0.5 + confidence / 2)
     shift = abs(difference) * math.sqrt(n) / sd
-    wrong_side = (
-        stats.nct.cdf(-critical, n - 1, shift) if shift < 6 else 0.0
-    )  # below 1e-9 from there, where SciPy fails
-    return float(stats.nct.sf(critical, n - 1, shift) + wrong_side)
+    wrong_side = special.nctdtr(n - 1, shift, -critical) if shift < 6 else 0.0  # below 1e-9 there, where SciPy fails
+    return float(1 - special.nctdtr(n - 1, shift, critical) + wrong_side)
 
 
 def detectable_difference(sd: float, n: int, power: float = 0.8, confidence: float = 0.95) -> float:

@@ -80,7 +80,22 @@ def _legend(results: Mapping[str, Any]) -> str:
     for name, entry in entries.items():
         if entry["reason"] and entry["low"] is not None:
             sentences.append(f"{name}: {entry['reason']}.")
-    return "\n".join(sentences)
+    return "\n".join(sentences + _beside(results["primary"], entries.get(results["primary"])))
+
+
+def _beside(name: str, entry: Mapping[str, Any] | None) -> list[str]:
+    """For the primary arm: what pairing bought, and the difference at equal time."""
+    sentences = []
+    if entry and entry["unpaired"] and entry["correlation"] is not None:
+        low, high = signed(entry["unpaired"]["low"]), signed(entry["unpaired"]["high"])
+        sentences.append(
+            f"Pairing: correlation {plain(entry['correlation'], 2)} over seeds; without it {name}'s interval would be "
+            f"[{low}, {high}]."
+        )
+    if entry and entry["equal_time"]:
+        time = " ".join(_difference(entry["equal_time"], WIDE).split("\n"))
+        sentences.append(f"At equal time on this device (an estimate, not the verdict): {name} {time}.")
+    return sentences
 
 
 def _closing(results: Mapping[str, Any]) -> list[Text]:
