@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
-from .errors import InputError, RunError
+from .errors import DivergedError, InputError
 from .files import checksums, read_json, verify, write_json
 from .model.configuration_prism import PrismConfig
 from .model.modeling_prism import PrismForCausalLM
@@ -39,9 +39,10 @@ def golden_logits(model: PrismForCausalLM) -> Tensor:
     """[16, V] what `model` answers to the golden tokens in fp32 on the CPU; `model` is left as it is."""
     reference = model
     if model.device.type != "cpu" or model.dtype != torch.float32:
-        reference = copy.deepcopy(model).to("cpu", torch.float32)
+        reference = copy.deepcopy(model)
+        nn.Module.to(reference, "cpu", torch.float32)
     was_training = reference.training
-    reference.eval()
+    reference.train(False)
     size = model.config.true_vocab_size or model.config.vocab_size
     logits: Tensor = reference(golden_ids(model.config), use_cache=False).logits[0, :, :size].clone()
     reference.train(was_training)
@@ -51,18 +52,18 @@ def golden_logits(model: PrismForCausalLM) -> Tensor:
 def save_model(model: PrismForCausalLM, folder: Path, *, origin: dict[str, Any]) -> None:
     """Write weights, configuration, code, identity and golden logits into the new `folder`.
 
-    `origin` joins the identity: whatever says where the model comes from (data fingerprint, step, …). Raises RunError
+    `origin` joins the identity: whatever says where the model comes from (data fingerprint, step, …). Raises DivergedError
     for a model whose answers are not finite: it could never be used, and must not take the place of one that can.
     """
     logits = golden_logits(model)
     if not bool(logits.isfinite().all()):
-        raise RunError("the model answers with numbers that are not finite: it has diverged and is not saved")
+        raise DivergedError("the model answers with numbers that are not finite: it has diverged and is not saved")
     with quiet_transformers():
         model.save_pretrained(folder)
     save_file({"logits": logits, "ids": golden_ids(model.config)}, folder / GOLDEN)
     schedule = model.config.head_schedule
     identity = {"head_schedule": str(schedule), "d_model": schedule.d_model, "fingerprint": schedule.fingerprint}
-    write_json(folder / IDENTITY, identity | origin | {"sha256": checksums(folder)})
+    write_json(folder / IDENTITY, identity | origin | {"sha256": checksums(sorted(folder.iterdir()))})
 
 
 def load_model(folder: Path) -> PrismForCausalLM:

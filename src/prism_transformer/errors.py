@@ -22,6 +22,10 @@ class RunError(RuntimeError):
     """A run could not go on (a loss that is not finite, a full disk): exit code 3. What was saved before is safe."""
 
 
+class DivergedError(RunError):
+    """The loss, the gradient or an answer of the model is not finite."""
+
+
 class Stopped(Exception):  # noqa: N818 - not an error: the run was told to stop, and its state is saved
     """A signal ended the run after its state was saved: exit code 75 (preempted, SIGTERM) or 130 (SIGINT)."""
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def checksums(folder: Path) -> dict[str, str]:
-    """The sha256 of each file in `folder`, by its name."""
-    return {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+def checksums(paths: Iterable[Path]) -> dict[str, str]:
+    """The sha256 of each file, by its name."""
+    return {path.name: _sha256(path) for path in paths}
 
 
 def verify(folder: Path, sums: Mapping[str, str]) -> None:

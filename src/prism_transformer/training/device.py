@@ -1,6 +1,7 @@
 """Where a run computes and in which precision: chosen once, with the reason in words."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +30,7 @@ class Device:
 
 
 def choose_device(settings: DeviceSettings) -> Device:
-    """Resolve `settings` on this machine. Raises InputError for a device that is not here."""
+    """Resolve `settings` on this machine, and set torch's threads. Raises InputError for a device that is not here."""
     device = _device(settings.device)
     dtype, reason = _dtype(device, settings.dtype)
     sentences = [f"device {device}, {str(dtype).removeprefix('torch.')}: {reason}"]
@@ -38,6 +39,17 @@ def choose_device(settings: DeviceSettings) -> Device:
     elif device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     return Device(device, dtype, tuple(sentences))
+
+
+@contextmanager
+def torch_settings_kept() -> Iterator[None]:
+    """Set threads and matrix precision back afterwards: the next run in this process starts from torch's own."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
 
 
 def _device(name: str) -> torch.device:

@@ -1,5 +1,6 @@
 """One run: a model trained by a recipe, evaluated on the way, saved so that it can go on where it was."""
 
+import errno
 import math
 import signal
 import threading
@@ -11,15 +12,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.utils import logging as transformers_logging
 
 from ..data import prepare
 from ..data.batches import train_windows
 from ..data.corpus import Corpus
-from ..errors import RunError, Stopped
+from ..errors import DivergedError, RunError, Stopped
 from ..evaluation.loss import evaluate_loss
 from ..model.modeling_prism import PrismForCausalLM
-from .device import Device, choose_device
+from .device import Device, choose_device, torch_settings_kept
 from .metrics import Metrics, Stopwatch, tokens_per_second
 from .optimizer import learning_rate, make_optimizer, set_learning_rate
 from .recipe import Recipe
@@ -42,7 +42,7 @@ def train(
     Args:
         recipe: every setting of the run.
         out: the run folder.
-        corpus: the prepared text; by default it is prepared from recipe.data into out/data.
+        corpus: the prepared text; by default it is prepared from recipe.data into the run folder's data/.
         on_record: called with each line of metrics.jsonl as it is written.
         say: called with sentences for the user.
 
@@ -53,11 +53,11 @@ def train(
     """
     recipe.check()
     run = RunFolder(Path(out))
-    if corpus is None:
-        corpus = prepare(recipe.data, run.path.with_name(f"{run.path.name}.data"), say=say)
-    check_data(recipe, corpus)
-    device = choose_device(recipe.device)
-    with run.locked():
+    with torch_settings_kept(), run.locked(), full_disk_is_run_error(run):
+        device = choose_device(recipe.device)
+        if corpus is None:
+            corpus = prepare(recipe.data, run.data, say=say)
+        check_data(recipe, corpus)
         run.accept(recipe, corpus.fingerprint)
         finished = run.final_record()
         if finished:
@@ -66,8 +66,7 @@ def train(
             return finished
         for sentence in (*device.sentences, *data_sentences(recipe, corpus)):
             say(sentence)
-        with quiet_transformers():
-            return Session(recipe, run, corpus, device, on_record, say).run()
+        return Session(recipe, run, corpus, device, on_record, say).run()
 
 
 class Session:
@@ -83,6 +82,7 @@ class Session:
         say: Callable[[str], None],
     ) -> None:
         self.recipe, self.folder, self.corpus, self.device = recipe, run, corpus, device
+        self.train_stream, self.validation_stream = corpus.split("train"), corpus.split("validation")
         self._on_record, self._say = on_record, say
         checkpoint = run.latest()
         if checkpoint is None:
@@ -119,7 +119,7 @@ class Session:
         """One optimizer step over the global batch, its gradient averaged over all of its tokens."""
         recipe = self.recipe
         batch = train_windows(
-            self.corpus.split("train"),
+            self.train_stream,
             context=recipe.model.context,
             batch_size=recipe.batch_sequences,
             seed=recipe.training.seed,
@@ -139,29 +139,34 @@ class Session:
                 ).loss
             loss.backward()
             total += loss.detach()
-        lr = learning_rate(self.step, recipe.steps, recipe.optimizer)
-        self.require_finite(total.item(), lr)
         clip = recipe.optimizer.clip or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip).item()
+        loss = total.item()
+        self.require_finite("loss", loss, step=self.step + 1)
+        self.require_finite("norm of the gradient", norm, step=self.step + 1)
+        lr = learning_rate(self.step, recipe.steps, recipe.optimizer)
         set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        self.window.add(total.item(), lr, float(norm))
+        self.window.add(loss, lr, norm)
 
-    def require_finite(self, loss: float, lr: float) -> None:
-        if math.isfinite(loss):
-            return
-        self.write({"diverged": True, "lr": lr})
-        kept = self.folder.latest()
-        raise RunError(
-            f"the loss is {loss} at step {self.step + 1} with learning rate {lr:.3g}: the run has diverged. "
-            f"Last good state: {kept or 'none was saved yet'}. Lower lr, or lengthen warmup"
+    def require_finite(self, name: str, value: float, *, step: int) -> None:
+        if not math.isfinite(value):
+            raise self.diverged(f"the {name} is {value}", step)
+
+    def diverged(self, what: str, step: int) -> DivergedError:
+        """Note it in the metrics, and return the error that ends the run before the state is touched."""
+        lr = learning_rate(step - 1, self.recipe.steps, self.recipe.optimizer)
+        self.write({"step": step, "diverged": True, "lr": lr})
+        return DivergedError(
+            f"{what} at step {step} of seed {self.recipe.training.seed}, with learning rate {lr:.3g}: the run has "
+            f"diverged. Last good state: {self.folder.latest() or 'none was saved yet'}. Lower lr, or lengthen warmup"
         )
 
     def log(self) -> None:
         if self.step % self.recipe.training.log_every == 0 or self.step in (1, self.recipe.steps):
-            self.write(self.window.record(self.step, self.recipe.training.tokens_per_step, self.stopwatch.seconds))
+            self.write(self.window.record(self.recipe.training.tokens_per_step, self.stopwatch.seconds))
 
     def evaluate_on_the_way(self) -> None:
         training, steps = self.recipe.training, self.recipe.steps
@@ -171,39 +176,42 @@ class Session:
 
     def evaluate(self, *, max_tokens: int | None, final: bool = False) -> Record:
         """Measure the loss on the validation split, while the clock of training stands."""
-        self.stopwatch.stop()
-        found = evaluate_loss(
-            self.model,
-            self.corpus.split("validation"),
-            context=self.recipe.model.context,
-            batch_size=self.recipe.training.micro_batch,
-            max_tokens=max_tokens,
-            autocast=self.device.autocast(),
-        )
-        record: Record = {"val_loss": found.nats_per_token, "val_tokens": found.tokens}
-        if found.bits_per_byte is not None:
-            record["val_bits_per_byte"] = found.bits_per_byte
-        if not math.isfinite(found.nats_per_token):
-            self.require_finite(found.nats_per_token, self.window.lr)
-        record = self.write(record | ({"final": True} if final else {}))
-        self.stopwatch.start()
-        return record
+        with self.stopwatch.paused():
+            found = evaluate_loss(
+                self.model,
+                self.validation_stream,
+                context=self.recipe.model.context,
+                batch_size=self.recipe.training.micro_batch,
+                max_tokens=max_tokens,
+                autocast=self.device.autocast(),
+            )
+            self.require_finite("validation loss", found.nats_per_token, step=self.step)
+            record: Record = {"val_loss": found.nats_per_token, "val_tokens": found.tokens}
+            if found.bits_per_byte is not None:
+                record["val_bits_per_byte"] = found.bits_per_byte
+            return self.write(record | ({"final": True} if final else {}))
 
     def save_when_due(self) -> None:
         if self.stopwatch.seconds - self.saved_seconds >= 60 * self.recipe.training.save_minutes:
             try:
                 self.save()
+            except DivergedError:
+                raise
             except RunError as error:
                 self._say(f"warning: {error}; training goes on")
                 self.saved_seconds = self.stopwatch.seconds
 
     def save(self) -> None:
-        self.stopwatch.stop()
-        position = Position(self.step, self.stopwatch.seconds)
-        keep = self.recipe.training.keep
-        self.folder.save(self.model, self.optimizer, position, data=self.corpus.fingerprint, keep=keep)
-        self.saved_step, self.saved_seconds = self.step, position.seconds
-        self.stopwatch.start()
+        with self.stopwatch.paused():
+            seconds, window = self.stopwatch.seconds, self.window
+            position = Position(self.step, seconds, tuple(window.losses), window.seconds)
+            keep = self.recipe.training.keep
+            self.metrics.sync()
+            try:
+                self.folder.save(self.model, self.optimizer, position, data=self.corpus.fingerprint, keep=keep)
+            except DivergedError:
+                raise self.diverged("an answer of the model is not finite", self.step) from None
+            self.saved_step, self.saved_seconds = self.step, seconds
 
     def finish(self) -> Record:
         """Save before the last evaluation is recorded: a run that says it is finished has its weights."""
@@ -234,31 +242,32 @@ class Window:
     """What happened since the last line of metrics."""
 
     def __init__(self, position: Position) -> None:
-        self.step, self.seconds = position.step, position.seconds
-        self.losses: list[float] = []
+        self.seconds = position.logged_seconds
+        self.losses = list(position.losses)
         self.lr = self.norm = 0.0
 
     def add(self, loss: float, lr: float, norm: float) -> None:
         self.losses.append(loss)
         self.lr, self.norm = lr, norm
 
-    def record(self, step: int, tokens_per_step: int, seconds: float) -> Record:
-        speed = tokens_per_second((step - self.step) * tokens_per_step, seconds - self.seconds)
+    def record(self, tokens_per_step: int, seconds: float) -> Record:
+        speed = tokens_per_second(len(self.losses) * tokens_per_step, seconds - self.seconds)
         record = {
             "loss": sum(self.losses) / len(self.losses),
             "lr": self.lr,
             "grad_norm": self.norm,
             "tokens_per_second": speed,
         }
-        self.step, self.seconds, self.losses = step, seconds, []
+        self.seconds, self.losses = seconds, []
         return record
 
 
 def new_model(recipe: Recipe, corpus: Corpus) -> PrismForCausalLM:
     """The model before its first step: the same tensors for every schedule of one seed."""
     training = recipe.training
-    torch.manual_seed(training.seed if training.init_seed is None else training.init_seed)
-    return PrismForCausalLM(recipe.model.config(corpus.vocab_size, corpus.tokenizer.end_of_text))
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as if nothing had been drawn
+        torch.manual_seed(training.seed if training.init_seed is None else training.init_seed)
+        return PrismForCausalLM(recipe.model.config(corpus.vocab_size, corpus.tokenizer.end_of_text))
 
 
 def compile_layers(model: PrismForCausalLM) -> None:
@@ -292,10 +301,14 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep transformers' progress bars out of the output while a run saves and loads."""
-    transformers_logging.disable_progress_bar()
+def full_disk_is_run_error(run: RunFolder) -> Iterator[None]:
+    """Outside of checkpoints, whose failure is told by itself, a full disk ends the run with a sentence."""
     try:
         yield
-    finally:
-        transformers_logging.enable_progress_bar()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RunError(
+            f"{run.path}: no space left on the disk. Last good state: {run.latest() or 'none was saved yet'}. "
+            "Free some space; the same command goes on"
+        ) from None

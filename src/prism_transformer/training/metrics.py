@@ -1,12 +1,15 @@
 """metrics.jsonl, the record of a run, and the one place where tokens per second are computed."""
 
 import json
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import write_text
 
 METRICS = "metrics.jsonl"
 
@@ -15,13 +18,18 @@ class Metrics:
     """Appends one JSON object a line, and keeps only the lines up to the step that a run resumes from."""
 
     def __init__(self, path: Path, *, resumed_step: int) -> None:
-        kept = [record for record in read_metrics(path) if record["step"] <= resumed_step] if path.exists() else []
-        path.write_text("".join(_line(record) for record in kept), encoding="utf-8")
+        records = read_metrics(path) if path.exists() else []
+        kept = [record for record in records if record["step"] <= resumed_step and not record.get("diverged")]
+        write_text(path, "".join(_line(record) for record in kept))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, record: Mapping[str, Any]) -> None:
         self._file.write(_line(record))
         self._file.flush()
+
+    def sync(self) -> None:
+        """Bring all lines to the disk: a checkpoint must not outlast the lines before it."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
@@ -29,13 +37,16 @@ class Metrics:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The records of a metrics.jsonl; a last line without its end (a run killed while writing) is left out."""
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     records = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
-            raise InputError(f"{path}, line {number}: no JSON; remove the line if the file was edited") from None
+            record = None
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise InputError(f"{path}, line {number}: no JSON object with a step; remove the line")
+        records.append(record)
     return records
 
 
@@ -55,11 +66,14 @@ class Stopwatch:
     def seconds(self) -> float:
         return self._seconds + (self._clock() - self._since if self._since is not None else 0.0)
 
-    def stop(self) -> None:
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The clock stands inside, and goes on afterwards whatever happened."""
         self._seconds, self._since = self.seconds, None
-
-    def start(self) -> None:
-        self._since = self._clock()
+        try:
+            yield
+        finally:
+            self._since = self._clock()
 
 
 def tokens_per_second(tokens: int, seconds: float) -> float | None:

@@ -1,10 +1,11 @@
 """The run folder: its lock, its settings, and checkpoints that are whole or not there.
 
-    recipe.yaml  metrics.jsonl  environment.json  checkpoints/step-NNNNNN/  checkpoints/latest
+    recipe.yaml  environment.json  data/  metrics.jsonl  checkpoints/step-NNNNNN/  checkpoints/latest
 
 A checkpoint holds the model with its identity (checkpoint.py), the optimizer and the position. It is written under a
 temporary name, brought to the disk and renamed; `latest` moves last. No random state is kept because none is used
-after the start: data order is a function of (seed, step), and there is no dropout.
+after the start: data order is a function of (seed, step), and there is no dropout. `data/` is there where the text was
+prepared for this run alone.
 """
 
 import os
@@ -20,18 +21,19 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..checkpoint import load_model, save_model
+from ..checkpoint import IDENTITY, load_model, save_model
 from ..errors import InputError, RunError
-from ..files import read_json, sync_folder, write_json, write_text
+from ..files import checksums, read_json, sync_folder, verify, write_json, write_text
 from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
-from ..settings import differences, read_yaml, to_mapping, to_yaml
+from ..settings import differences, from_mapping, read_yaml, to_mapping, to_yaml
 from .metrics import METRICS, read_metrics
 from .recipe import Recipe
 
-RECIPE, ENVIRONMENT = "recipe.yaml", "environment.json"
+RECIPE, ENVIRONMENT, DATA = "recipe.yaml", "environment.json", "data"
 OPTIMIZER, STATE, LATEST = "optimizer.safetensors", "state.json", "latest"
 
 
@@ -42,6 +44,10 @@ class Position:
     step: int = 0
     seconds: float = 0.0
     """Seconds of training so far, evaluation and saving not counted."""
+    losses: tuple[float, ...] = ()
+    """Of the steps since the last line of metrics, so that the next line is the one of a run that never stopped."""
+    logged_seconds: float = 0.0
+    """`seconds` at the last line of metrics."""
 
 
 class InUseError(InputError):
@@ -53,47 +59,65 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.data = path / DATA
         self.metrics = path / METRICS
         self.checkpoints = path / "checkpoints"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process. Raises InUseError where a live process has it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Hold the run for this process. Nothing is left of a new folder into which nothing was written.
+
+        Raises InUseError where a live process has the run, and InputError for a folder that holds something else.
+        """
+        self._refuse_foreign()
+        is_new = not self.path.exists()
         lock, owner = FileLock(self.path / ".lock"), self.path / ".lock-owner"
         try:
+            self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0)
         except Timeout:
             name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
             raise InUseError(f"{self.path} is in use by {name}; wait for it, or stop it") from None
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be used: {error.strerror}; choose another folder") from None
         try:
             owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
             yield
         finally:
             owner.unlink(missing_ok=True)
             lock.release()
+            if [path.name for path in self.path.iterdir()] in ([], [".lock"]):
+                (self.path / ".lock").unlink(missing_ok=True)
+                if is_new:
+                    self.path.rmdir()
+
+    def _refuse_foreign(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file; give a folder")
+        if not self.path.exists() or (self.path / RECIPE).exists():
+            return
+        others = sorted(p.name for p in self.path.iterdir() if not p.name.startswith(".") and p.name != DATA)
+        if others:
+            raise InputError(f"{self.path} is no run and not empty ({', '.join(others[:3])}); use a new folder")
 
     def accept(self, recipe: Recipe, data_fingerprint: str) -> None:
-        """Record the settings of a new run, or check that an old one has the same.
-
-        Raises InputError naming what differs, or a folder that holds something else.
-        """
-        wanted = to_mapping(recipe)
-        wanted["data"] = {"fingerprint": data_fingerprint}  # what was read, not where it lay
-        path = self.path / RECIPE
+        """Record the settings of a new run, or check that an old one has the same. Raises InputError naming both."""
+        path, place = self.path / RECIPE, self.path / ENVIRONMENT
         if path.exists():
-            found = read_yaml(path)
-            found["data"] = {"fingerprint": read_json(self.path / ENVIRONMENT).get("data_fingerprint")}
+            found, wanted = to_mapping(from_mapping(Recipe, read_yaml(path), where=str(path))), to_mapping(recipe)
+            old_data = read_json(place).get("data_fingerprint") if place.exists() else data_fingerprint
+            if old_data == data_fingerprint:
+                del found["data"], wanted["data"]  # what counts is what was read, not where it lay
+            else:
+                found["data"]["fingerprint"], wanted["data"]["fingerprint"] = old_data, data_fingerprint
             changed = differences(found, wanted)
             if changed:
                 lines = "\n  ".join(changed)
                 raise InputError(f"{self.path} holds a run with other settings; use another folder:\n  {lines}")
-            return
-        others = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
-        if others:
-            raise InputError(f"{self.path} is no run and not empty ({', '.join(sorted(others)[:3])}); use a new folder")
-        write_json(self.path / ENVIRONMENT, environment() | {"data_fingerprint": data_fingerprint})
-        write_text(path, to_yaml(recipe))
+        else:
+            write_text(path, to_yaml(recipe))
+        if not place.exists():
+            write_json(place, environment() | {"data_fingerprint": data_fingerprint})
 
     def final_record(self) -> dict[str, Any] | None:
         """The record that ends the metrics of a finished run: its final evaluation."""
@@ -108,44 +132,69 @@ class RunFolder:
     def save(
         self, model: PrismForCausalLM, optimizer: torch.optim.Optimizer, position: Position, *, data: str, keep: int
     ) -> Path:
-        """Write a checkpoint, point `latest` to it, and remove all but the newest `keep`."""
+        """Write a checkpoint, point `latest` to it, and remove all but the newest `keep`.
+
+        Raises RunError where it cannot be written, and DivergedError where the model's answers are not finite; the
+        checkpoints before it stay.
+        """
         name = f"step-{position.step:06d}"
         temporary, final = self.checkpoints / f".{name}.tmp", self.checkpoints / name
         try:
-            shutil.rmtree(temporary, ignore_errors=True)
+            self._remove_unfinished()
             temporary.mkdir(parents=True)
             save_model(model, temporary, origin={"data_fingerprint": data, "step": position.step})
             save_file(optimizer_tensors(model, optimizer), temporary / OPTIMIZER)
-            write_json(temporary / STATE, asdict(position))
+            sums = checksums([temporary / OPTIMIZER, temporary / IDENTITY])
+            write_json(temporary / STATE, {**asdict(position), "sha256": sums})
             for file in temporary.iterdir():
                 _sync(file)
             sync_folder(temporary)
             shutil.rmtree(final, ignore_errors=True)  # a step that is trained again after an edit of `latest`
             temporary.rename(final)
             write_text(self.checkpoints / LATEST, name)
-        except OSError as error:
-            shutil.rmtree(temporary, ignore_errors=True)
+        except (OSError, SafetensorError) as error:
             raise RunError(f"{self.path}: the checkpoint of step {position.step} was not written: {error}") from None
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         self._prune(keep)
         return final
 
+    def _remove_unfinished(self) -> None:
+        """Take away what processes left that were killed while they saved; the lock says that they are gone."""
+        for rest in self.checkpoints.glob(".*.tmp"):
+            shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+
+    def _complete(self) -> list[Path]:
+        """Every complete checkpoint, the oldest first."""
+        found = [path for path in self.checkpoints.glob("step-*") if (path / STATE).exists()]
+        return sorted(found, key=lambda path: (len(path.name), path.name))
+
     def _prune(self, keep: int) -> None:
-        complete = sorted(p for p in self.checkpoints.glob("step-*") if (p / STATE).exists())
         latest = self.latest()
-        for old in complete[:-keep]:
+        for old in self._complete()[:-keep]:
             if old != latest:
                 shutil.rmtree(old, ignore_errors=True)
 
     def load(self, checkpoint: Path, *, data: str) -> tuple[PrismForCausalLM, dict[str, torch.Tensor], Position]:
         """Model, optimizer tensors and position of a checkpoint. Raises InputError for a damaged or foreign one."""
-        identity = read_json(checkpoint / "identity.json")
+        try:
+            state = read_json(checkpoint / STATE)
+            verify(checkpoint, {IDENTITY: "", OPTIMIZER: ""} | state.pop("sha256", {}))  # "" fits no file
+            identity = read_json(checkpoint / IDENTITY)
+            position = from_mapping(Position, state, where=str(checkpoint / STATE))
+            if position.step != identity.get("step"):
+                raise InputError(f"{checkpoint / STATE}: step {position.step}, but {IDENTITY} says {identity['step']}")
+            model, tensors = load_model(checkpoint), load_file(checkpoint / OPTIMIZER)
+        except InputError as error:
+            others = [path.name for path in self._complete() if path != checkpoint]
+            remedy = f"to go on from {' or '.join(others)}, write that name into {self.checkpoints / LATEST}"
+            raise InputError([*error.problems, remedy] if others else error.problems) from None
         if identity.get("data_fingerprint") != data:
             raise InputError(
                 f"{checkpoint} was trained on data {identity.get('data_fingerprint')}, but the data here is {data}; "
                 "give the same data, or start a new run"
             )
-        state = read_json(checkpoint / STATE)
-        return load_model(checkpoint), load_file(checkpoint / OPTIMIZER), Position(state["step"], state["seconds"])
+        return model, tensors, position
 
 
 def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -183,5 +232,5 @@ def environment() -> dict[str, Any]:
 
 
 def _sync(file: Path) -> None:
-    with file.open("rb") as opened:
+    with file.open("rb+") as opened:
         os.fsync(opened.fileno())
