@@ -52,8 +52,8 @@ def golden_logits(model: PrismForCausalLM) -> Tensor:
 def save_model(model: PrismForCausalLM, folder: Path, *, origin: dict[str, Any]) -> None:
     """Write weights, configuration, code, identity and golden logits into the new `folder`.
 
-    `origin` joins the identity: whatever says where the model comes from (data fingerprint, step, …). Raises DivergedError
-    for a model whose answers are not finite: it could never be used, and must not take the place of one that can.
+    `origin` joins the identity: whatever says where the model comes from (data fingerprint, step, …). Raises
+    DivergedError for a model whose answers are not finite: it must not take the place of one that can be used.
     """
     logits = golden_logits(model)
     if not bool(logits.isfinite().all()):

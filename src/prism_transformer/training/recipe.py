@@ -12,7 +12,7 @@ from ..cost import Cost, TrainingMemory, default_intermediate_size, model_cost, 
 from ..data import DataSettings
 from ..design.families import expand_arm
 from ..errors import InputError
-from ..model.head_schedule import HeadSchedule
+from ..model.head_schedule import HeadSchedule, ScheduleError, divisors
 from ..settings import from_mapping, nearest, read_yaml
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ModelSettings:
     """Pad the rows of the vocabulary to a multiple of this; padded rows are never scored or sampled."""
 
     def head_schedule(self) -> HeadSchedule:
-        """The one schedule that `schedule` names. Raises InputError for a name that stands for several."""
+        """The one schedule that `schedule` names. Raises InputError or ScheduleError where there is none or several."""
         found = expand_arm(self.schedule, n_layers=self.layers, d_model=self.d_model, base_heads=self.heads)
         if len(found) != 1:
             raise InputError(f"schedule={self.schedule!r} is {len(found)} schedules; name one: {', '.join(found)}")
@@ -113,7 +113,7 @@ class OptimizerSettings:
     lr_schedule: Literal["cosine", "constant", "wsd"] = "cosine"
     """After the warmup: cosine to the minimum, constant, or warmup-stable-decay (linear to the minimum at the end)."""
     min_lr_ratio: float = 0.1
-    """Last learning rate as a part of the peak (our reading: nanoGPT's tenth)."""
+    """Learning rate at the end of the schedule, as a part of the peak (our reading: nanoGPT's tenth)."""
     warmup: float = 0.025
     """Part of the steps in linear warmup."""
     decay: float = 0.2
@@ -199,10 +199,21 @@ class Recipe:
 
     def check(self, world_size: int = 1) -> None:
         """Raise InputError with every setting that cannot be, and what would be legal."""
-        self.model.head_schedule()
-        problems = [*self._range_problems(), *self._batch_problems(world_size)]
+        problems = [
+            *self._schedule_problems(),
+            *self.data.problems(),
+            *self._range_problems(),
+            *self._batch_problems(world_size),
+        ]
         if problems:
             raise InputError(problems)
+
+    def _schedule_problems(self) -> list[str]:
+        try:
+            rules = self.model.head_schedule().check()
+        except (InputError, ScheduleError) as error:
+            return list(error.problems)
+        return [rule.sentence for rule in rules if rule.name == "even-head-dim" and rule.outcome == "fail"]
 
     def _range_problems(self) -> list[str]:
         model, optimizer, training = self.model, self.optimizer, self.training
@@ -220,21 +231,26 @@ class Recipe:
         }
         problems = [f"{name}={value} must be at least 1" for name, value in at_least_one.items() if value < 1]
         shares = {"min_lr_ratio": optimizer.min_lr_ratio, "warmup": optimizer.warmup, "decay": optimizer.decay}
-        shares |= {"beta1": optimizer.beta1, "beta2": optimizer.beta2}
         problems += [f"{name}={value} must lie in 0..1" for name, value in shares.items() if not 0 <= value <= 1]
-        positive = {
-            "lr": optimizer.lr,
-            "eps": optimizer.eps,
-            "rope_theta": model.rope_theta,
-            "init_std": model.init_std,
-        }
-        positive |= {"save_minutes": training.save_minutes}
-        problems += [f"{name}={value} must be above 0" for name, value in positive.items() if not value > 0]
-        not_negative = {"weight_decay": optimizer.weight_decay, "clip": optimizer.clip, "seed": training.seed}
-        not_negative |= {"init_seed": training.init_seed or 0}
+        betas = {"beta1": optimizer.beta1, "beta2": optimizer.beta2}
+        problems += [
+            f"{name}={value} must be at least 0 and below 1" for name, value in betas.items() if not 0 <= value < 1
+        ]
+        positive = {"lr": optimizer.lr, "eps": optimizer.eps, "save_minutes": training.save_minutes}
+        positive |= {"rope_theta": model.rope_theta, "init_std": model.init_std}
+        problems += [
+            f"{name}={value} must be a number above 0" for name, value in positive.items() if not 0 < value < math.inf
+        ]
+        not_negative = {"weight_decay": optimizer.weight_decay, "clip": optimizer.clip}
         problems += [f"{name}={value} must not be negative" for name, value in not_negative.items() if not value >= 0]
+        seeds = {"seed": training.seed, "init_seed": training.init_seed or 0}
+        problems += [f"{name}={value} must lie in 0..2^63-1" for name, value in seeds.items() if not 0 <= value < 2**63]
         if training.tokens < training.tokens_per_step:
             problems.append(f"tokens={training.tokens:,} is less than one step of {training.tokens_per_step:,} tokens")
+        if optimizer.lr_schedule == "wsd" and optimizer.warmup + optimizer.decay > 1:
+            problems.append(
+                f"warmup={optimizer.warmup} and decay={optimizer.decay} overlap; their sum must be at most 1"
+            )
         return problems
 
     def _batch_problems(self, world_size: int) -> list[str]:
@@ -245,11 +261,15 @@ class Recipe:
         unit = context * micro * world_size
         if per_step % unit == 0:
             return []
-        below, above = per_step // unit * unit, (per_step // unit + 1) * unit
-        legal = " or ".join(str(value) for value in (below, above) if value)
+        legal = [str(value) for value in (per_step // unit * unit, (per_step // unit + 1) * unit) if value]
+        remedy = f"nearest that are: {' or '.join(legal)}"
+        if per_step % (context * world_size) == 0:
+            fitting = divisors(per_step // (context * world_size))
+            nearest_below = max(value for value in fitting if value < micro)
+            remedy += f"; or micro_batch={nearest_below}"
         return [
             f"tokens_per_step={per_step} is no multiple of context x micro_batch x devices = {context} x {micro} x "
-            f"{world_size} = {unit}; nearest that are: {legal}, or choose another micro_batch"
+            f"{world_size} = {unit}; {remedy}"
         ]
 
 
