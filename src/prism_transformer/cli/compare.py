@@ -1,7 +1,10 @@
 """`prism compare`: does a schedule beat uniform heads, on my text, within my budget, by how much, how sure?"""
 
 import json
-from dataclasses import dataclass, field
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,24 +13,44 @@ from rich.console import Console
 
 from ..errors import InputError
 from ..settings import from_mapping
-from ..study.arms import parse_arms
+from ..study.arms import Arm
+from ..study.budget import Candidate
 from ..study.compare import conclude, open_study
-from ..study.plan import StudySettings, order_runs, planned_tokens
+from ..study.estimate import Estimate, check_disk, describe
+from ..study.folder import STUDY, Study
+from ..study.plan import StudySettings, planned_tokens
+from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator
 from ..study.runner import run_study
 from ..study.table import terminal_table
-from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile
+from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile, recipe_names
 from .progress import CompareProgress
-from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
+from .recipes import (
+    RecipeOptions,
+    chosen_recipe,
+    parse_over_recipe,
+    recipe_argument,
+    recipe_options,
+    vocab_size,
+)
+
+SMALLEST = "demo"
+DEFAULT_OUT = Path("studies") / "compare"
+CALIBRATION = {
+    "calibration_less": "20 % fewer tokens: must be found",
+    "calibration_null": "another initial seed: must not",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(RecipeOptions):
     """Compare head schedules: train each with several seeds, and judge the paired differences."""
 
-    recipe: str = "laptop"
-    """Name of a recipe (demo, laptop, small, medium, large) or a YAML file."""
+    recipe: str = ""
+    """Name of a recipe (demo, laptop, small, medium, large) or a YAML file; default: the largest that fits the budget
+    (30 min) with at most 4 epochs of the text."""
     out: Path | None = None
-    """The study folder; default: studies/RECIPE. The same command again goes on; more seeds or arms extend it."""
+    """The study folder; default: studies/RECIPE, or studies/compare. The same command again goes on; more seeds or
+    arms extend it."""
     dry_run: bool = False
     """Only say what would be trained and what it takes."""
     json: bool = False
@@ -37,24 +60,80 @@ class Compare(RecipeOptions):
 
 
 def main(argv: list[str]) -> int:
-    options, file = parse_over_recipe(Compare, argv, _defaults, prog="prism compare", recipe="laptop")
+    options = _parse(argv)
     if options.model.schedule != ModelSettings().schedule:
         raise InputError(f"--schedule {options.model.schedule}: a comparison takes its schedules as --arms")
-    recipe = chosen_recipe(options)
-    out = options.out or Path("studies") / file.name
+    recipe, settings = chosen_recipe(options), options.study
+    arms = check_plan(recipe, settings)
+    out = options.out or Path("studies") / options.recipe
+    size = vocab_size(recipe)
+    fixed = [name for name in ("seeds", "tokens") if _is_given(name, argv)]
+    recipe, settings = apply_budget(recipe, settings, out, vocab_size=size, fixed=fixed)
     if options.dry_run:
-        return _dry_run(options, recipe)
+        _show_plan(estimator(arms, vocab_size=size)(recipe, settings), arms, recipe, out, as_json=options.json)
+        return 0
     with CompareProgress(quiet=options.json) as progress:
-        study = open_study(recipe, out, settings=options.study, name=file.name, say=progress.say)
+        study = open_study(recipe, out, settings=settings, name=options.recipe, say=progress.say)
         progress.begin(planned_tokens(study.arms, recipe, study.runs), len(study.runs))
         run_study(study, on_progress=progress.show)
     show_results(study.folder, conclude(study), as_json=options.json)
     return 0
 
 
+def _parse(argv: list[str]) -> Compare:
+    """The options over the named recipe; without a name, over the largest one that fits the budget and the text."""
+
+    def over(recipe: str, defaults: Callable[[RecipeFile], Compare] = _defaults) -> Compare:
+        return parse_over_recipe(Compare, argv, defaults, prog="prism compare", recipe=recipe)[0]
+
+    if recipe_argument(argv) is not None or {"-h", "--help"} & set(argv):
+        return over(SMALLEST)
+    candidates = []
+    for name in recipe_names():
+        options = over(name, _defaults_without_text)
+        recipe = chosen_recipe(options)
+        candidates.append(Candidate(options, recipe, options.study, vocab_size(recipe)))
+    begun = candidates[0].label.out or DEFAULT_OUT
+    if (begun / STUDY).exists() and (name := Study.open(begun).file.name) in recipe_names():
+        return replace(over(name, _defaults_without_text), out=begun)
+    chosen = choose_recipe(candidates)
+    options = chosen.label if chosen else over(SMALLEST, _defaults_without_text)
+    budget = options.study.budget or DEFAULT_BUDGET
+    print(f"recipe: {options.recipe}, the largest that fits {budget} and the text", file=sys.stderr)
+    return replace(options, out=options.out or DEFAULT_OUT, study=replace(options.study, budget=budget))
+
+
+def _is_given(option: str, argv: list[str]) -> bool:
+    return any(word == f"--{option}" or word.startswith(f"--{option}=") for word in argv)
+
+
 def _defaults(file: RecipeFile) -> Compare:
     study = from_mapping(StudySettings, file.study, where=f"recipe {file.name}: study")
     return Compare(**recipe_options(file.recipe), recipe=file.name, study=study)
+
+
+def _defaults_without_text(file: RecipeFile) -> Compare:
+    """The text of a recipe that nobody has named is not wanted: what is not given is the embedded one."""
+    options = _defaults(file)
+    return replace(options, data=replace(options.data, paths=()))
+
+
+def _show_plan(found: Estimate, arms: Sequence[Arm], recipe: Recipe, out: Path, *, as_json: bool) -> None:
+    if as_json:
+        heads = {arm.name: str(arm.schedule) for arm in arms}
+        print(json.dumps(found.mapping() | {"heads": heads}))
+        return
+    width = max(len(arm.name) for arm in arms)
+    for arm in arms:
+        notes = [f"{key}={value}" for key, value in arm.settings.items()]
+        notes += [arm.role] if arm.role in ("baseline", "primary") else []
+        notes += [CALIBRATION[arm.role]] if arm.role in CALIBRATION else []
+        print(f"{arm.name:{width}}  {arm.schedule}  {', '.join(notes)}".rstrip())
+    print()
+    for line in describe(found):
+        print("\n  ".join(textwrap.wrap(line, 78)))
+    if warning := check_disk(found, out):
+        print(warning)
 
 
 def show_results(folder: Path, results: dict[str, Any], *, as_json: bool) -> None:
@@ -68,23 +147,3 @@ def show_results(folder: Path, results: dict[str, Any], *, as_json: bool) -> Non
     console.print()
     print(f"results: {folder / 'results.json'}")
     print(f"report:  {folder / 'report.html'}")
-
-
-def _dry_run(options: Compare, recipe: Recipe) -> int:
-    options.study.check()
-    recipe.check()
-    settings = options.study
-    arms = parse_arms(settings.arms, recipe.model, primary=settings.primary, calibrate=settings.calibrate)
-    rates = settings.lr or (recipe.optimizer.lr,)
-    runs = order_runs([arm.name for arm in arms], range(settings.seeds), rates)
-    tokens, parameters = planned_tokens(arms, recipe, runs), recipe.model.cost(vocab_size(recipe)).parameters
-    if options.json:
-        heads = {arm.name: str(arm.schedule) for arm in arms}
-        print(json.dumps({"arms": heads, "runs": len(runs), "tokens": tokens, "parameters": parameters}))
-        return 0
-    print(f"{parameters / 1e6:.1f}M parameters in every arm")
-    for arm in arms:
-        print(f"  {arm.name:12} {arm.schedule}  {' '.join(f'{k}={v}' for k, v in arm.settings.items())}".rstrip())
-    print(f"{len(runs)} runs: {len(arms)} arms x {settings.seeds} seeds x {len(rates)} learning rates")
-    print(f"{tokens:,} tokens of training")
-    return 0

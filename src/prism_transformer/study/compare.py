@@ -9,10 +9,10 @@ from ..errors import InputError
 from ..settings import to_mapping
 from ..training.recipe import Recipe
 from ..training.text import check_data
-from .arms import parse_arms
 from .folder import Study
 from .measured import RunResult
 from .plan import StudySettings
+from .planning import check_plan
 from .report import write_report
 from .results import analyse, write_results
 from .runner import Progress, run_study
@@ -49,9 +49,7 @@ def compare(
 
 def open_study(recipe: Recipe, out: Path, *, settings: StudySettings, name: str, say: Callable[[str], None]) -> Study:
     """Check everything that can be checked before the first run, prepare the text, and write study.yaml."""
-    settings.check()
-    recipe.check()
-    arms = parse_arms(settings.arms, recipe.model, primary=settings.primary, calibrate=settings.calibrate)
+    arms = check_plan(recipe, settings)
     refuse_foreign(out, known={"study.yaml", "data"})
     corpus = prepare(recipe.data, out / "data", say=say)
     check_data(recipe, corpus)

@@ -32,6 +32,8 @@ class StudySettings:
     expected_sd: float | None = None
     """Spread over seeds of a paired difference, nats per token, where an earlier study measured it: what a plan can
     detect follows from it."""
+    budget: str | None = None
+    """Time for the whole study, like 2h or 30min: seeds and tokens are picked to fit it."""
     jobs: int | None = None
     """Runs side by side; default: one for each GPU, or as many as fit on the CPU's cores."""
 

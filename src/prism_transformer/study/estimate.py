@@ -1,0 +1,169 @@
+"""What a study will cost and what it can show, before anything is spent."""
+
+import math
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..training.recipe import Recipe
+from .arms import Arm
+from .plan import StudySettings, order_runs, planned_tokens
+from .statistics import detectable_difference, look_alpha
+
+EVALUATION_COST = 1 / 3
+"""of a token of training: the forward pass without the backward pass"""
+
+START_SECONDS = 10.0
+"""for a process to import torch and open the text"""
+
+CHECKPOINT_COPIES = 3
+"""float32 values on disk for each parameter: the weight and AdamW's two moments"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The plan of a study in figures."""
+
+    arms: int
+    seeds: int
+    rates: int
+    runs: int
+    jobs: int
+    parameters: int
+    """of the model, the same in every arm"""
+    tokens_per_run: int
+    tokens: int
+    """of training, all runs together"""
+    evaluated_tokens: int
+    speed: float | None
+    """tokens per second of training in one process; None: not measured"""
+    disk_bytes: int
+    """of all checkpoints, at the most"""
+    detectable: float | None
+    """smallest difference, nats per token, that the planned look finds in 4 of 5 studies; None: spread unknown"""
+
+    @property
+    def seconds(self) -> float | None:
+        """From start to verdict, where the speed is known."""
+        if self.speed is None:
+            return None
+        side_by_side = min(self.jobs, self.runs)
+        longest_queue = math.ceil(self.runs / side_by_side) / self.runs
+        work = (self.tokens + EVALUATION_COST * self.evaluated_tokens) / self.speed
+        return START_SECONDS + work * longest_queue
+
+    def of_one_run(self) -> "Estimate":
+        """The figures of a single run."""
+        return replace(self, runs=1, tokens=self.tokens_per_run, evaluated_tokens=self.evaluated_tokens // self.runs)
+
+    def mapping(self) -> dict[str, Any]:
+        return asdict(self) | {"seconds": self.seconds}
+
+
+def estimate(
+    recipe: Recipe,
+    arms: Sequence[Arm],
+    settings: StudySettings,
+    *,
+    vocab_size: int,
+    validation_tokens: int | None,
+    jobs: int,
+    speed: float | None,
+) -> Estimate:
+    """The figures of a study of `arms`. `validation_tokens` of the whole split; None where no text is prepared."""
+    rates = settings.lr or (recipe.optimizer.lr,)
+    runs = order_runs([arm.name for arm in arms], range(settings.seeds), rates)
+    parameters = recipe.model.cost(vocab_size).parameters
+    on_disk = 4 * (CHECKPOINT_COPIES * parameters + 16 * vocab_size)
+    return Estimate(
+        arms=len(arms),
+        seeds=settings.seeds,
+        rates=len(rates),
+        runs=len(runs),
+        jobs=jobs,
+        parameters=parameters,
+        tokens_per_run=recipe.trained_tokens,
+        tokens=planned_tokens(arms, recipe, runs),
+        evaluated_tokens=len(runs) * _evaluated_tokens(recipe, validation_tokens),
+        speed=speed,
+        disk_bytes=len(runs) * (recipe.training.keep + 1) * on_disk,
+        detectable=_detectable(settings),
+    )
+
+
+def _evaluated_tokens(recipe: Recipe, validation_tokens: int | None) -> int:
+    on_the_way = recipe.training.evaluation_tokens
+    whole = validation_tokens if validation_tokens is not None else on_the_way
+    return (recipe.training.evaluations - 1) * min(on_the_way, whole) + whole
+
+
+def _detectable(settings: StudySettings) -> float | None:
+    if settings.expected_sd is None or settings.seeds < 2:
+        return None
+    confidence = 1 - look_alpha(1, settings.confidence)
+    return detectable_difference(settings.expected_sd, settings.seeds, confidence=confidence)
+
+
+def check_disk(found: Estimate, folder: Path) -> str | None:
+    """A warning where the volume of `folder` has less room than the checkpoints may take."""
+    place = next(p for p in (folder, *folder.resolve().parents) if p.exists())
+    free = shutil.disk_usage(place).free
+    if free >= found.disk_bytes:
+        return None
+    return (
+        f"warning: the checkpoints may take {gigabytes(found.disk_bytes)}, but {place} has {gigabytes(free)} free; "
+        "lower --keep, or use another volume"
+    )
+
+
+def gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
+
+
+def duration(seconds: float) -> str:
+    """1 h 5 min, 7 min, 40 s."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of "2h", "30min", "1.5 h", "1h30m" or "90s". Raises InputError."""
+    units = {"h": 3600, "hour": 3600, "hours": 3600, "m": 60, "min": 60, "minutes": 60, "s": 1, "sec": 1, "d": 86400}
+    found = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
+    rest = re.sub(r"(\d+(?:\.\d+)?)\s*([a-z]+)", "", text.lower()).strip()
+    if not found or rest or any(unit not in units for _, unit in found):
+        raise InputError(f"budget={text!r} is no time; write it like 2h, 30min or 1h30m")
+    return sum(float(number) * units[unit] for number, unit in found)
+
+
+def describe(found: Estimate) -> list[str]:
+    """The plan in sentences."""
+    rates = f" x {found.rates} learning rates" if found.rates > 1 else ""
+    lines = [
+        f"model: {found.parameters / 1e6:.1f}M parameters in every arm",
+        f"runs: {found.runs} ({found.arms} arms x {found.seeds} seeds{rates}), {found.jobs} side by side",
+        f"tokens: {found.tokens_per_run:,} a run, {found.tokens:,} in all",
+    ]
+    if found.seconds is not None and found.speed is not None:
+        lines.append(f"time: about {duration(found.seconds)}, at {found.speed:,.0f} tokens/s a process, measured here")
+    lines.append(f"disk: {gigabytes(found.disk_bytes)} for checkpoints at the most")
+    if found.detectable is not None:
+        lines.append(
+            f"can find: a difference of {found.detectable:.3f} nats or more, in 4 of 5 such studies "
+            f"(from a spread that an earlier study measured)"
+        )
+    elif found.seeds >= 2:
+        lines.append("can find: not known before the spread over seeds is; the report says it")
+    if found.seeds < 3:
+        lines.append(f"warning: {found.seeds} seeds show nothing; 3 are the least")
+    elif found.seeds == 3:
+        lines.append("3 seeds are the least, and weak; 5 are the default")
+    return lines

@@ -1,0 +1,64 @@
+"""How fast this machine trains a recipe, from a few steps on random tokens."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from ..model.modeling_prism import PrismForCausalLM
+from ..training.device import choose_device
+from ..training.optimizer import make_optimizer
+from ..training.recipe import DeviceSettings, Recipe
+
+MOST_TOKENS = 8192
+"""of one measured forward and backward pass: larger ones run no faster on a CPU, and take their time"""
+
+
+def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> float:
+    """Tokens per second of training by `recipe` in one process, measured for about `seconds`.
+
+    A micro-batch is timed by itself, and an optimizer step by itself; a step is its micro-batches and one update.
+    """
+    sequences = min(recipe.training.micro_batch, max(1, MOST_TOKENS // recipe.model.context))
+    device = choose_device(recipe.device)
+    model = PrismForCausalLM(recipe.model.config(vocab_size))
+    torch.nn.Module.to(model, device.device)
+    optimizer = make_optimizer(model, recipe.optimizer)
+    shape = (sequences, recipe.model.context + 1)
+    ids = torch.randint(vocab_size, shape, device=device.device)
+
+    def micro_batch() -> None:
+        with device.autocast():
+            loss = model(ids[:, :-1], shift_labels=ids[:, 1:], use_cache=False).loss
+        loss.backward()
+        loss.item()
+
+    micro_batch()
+    optimizer.step()
+    per_token = _seconds_of(micro_batch, seconds) / (sequences * recipe.model.context)
+    per_update = _seconds_of(optimizer.step, seconds / 4)
+    return 1 / (per_token + per_update / recipe.training.tokens_per_step)
+
+
+def _seconds_of(action: Callable[[], object], seconds: float) -> float:
+    """The median of repetitions that take about `seconds` together, two at least."""
+    times: list[float] = []
+    while len(times) < 2 or sum(times) < seconds:
+        begin = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def matrix_peak(settings: DeviceSettings, *, size: int = 2048) -> float:
+    """FLOP/s of one large matrix product on the device: no training there can be faster."""
+    device = choose_device(replace(settings, threads=None))
+    matrix = torch.randn(size, size, device=device.device, dtype=device.dtype)
+
+    def product() -> None:
+        (matrix @ matrix)[0, 0].item()
+
+    product()
+    return 2 * size**3 / _seconds_of(product, 0.5)

@@ -1,0 +1,91 @@
+"""The plan of one study: measured on this machine, fitted to its budget, and kept beside its runs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import InputError
+from ..training.recipe import Recipe, with_training
+from .arms import Arm, parse_arms
+from .budget import Candidate, Estimator, fit_budget, largest_that_fits, text_tokens
+from .estimate import Estimate, estimate, parse_duration
+from .folder import STUDY, Study
+from .plan import StudySettings
+from .runner import job_count
+
+DEFAULT_BUDGET = "30min"
+
+
+def check_plan(recipe: Recipe, settings: StudySettings) -> list[Arm]:
+    """The arms, once everything that needs no text is known to be right. Raises InputError with every problem."""
+    problems: list[str] = []
+    arms: list[Arm] = []
+    for check in (settings.check, recipe.check):
+        try:
+            check()
+        except InputError as error:
+            problems += error.problems
+    try:
+        arms = parse_arms(settings.arms, recipe.model, primary=settings.primary, calibrate=settings.calibrate)
+    except InputError as error:
+        problems += [problem for problem in error.problems if problem not in problems]
+    if problems:
+        raise InputError(problems)
+    return arms
+
+
+def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
+    """Estimates for one recipe's model; its speed is measured at the first one."""
+
+    measured: list[float] = []
+
+    def of(recipe: Recipe, settings: StudySettings) -> Estimate:
+        if not measured:
+            from .measure import training_speed  # imports torch: only where something is measured
+
+            measured.append(training_speed(recipe, vocab_size))
+        return estimate(
+            recipe,
+            arms,
+            settings,
+            vocab_size=vocab_size,
+            validation_tokens=text_tokens(recipe.data, vocab_size, "validation"),
+            jobs=job_count(settings, recipe.device),
+            speed=measured[0],
+        )
+
+    return of
+
+
+def apply_budget(
+    recipe: Recipe, settings: StudySettings, out: Path, *, vocab_size: int, fixed: Sequence[str]
+) -> tuple[Recipe, StudySettings]:
+    """The recipe and settings with the seeds and tokens that the budget allows; those of a study that has begun stay.
+
+    `fixed` names what the user has chosen: "seeds", "tokens".
+    """
+    if settings.budget is None:
+        return recipe, settings
+    budget = parse_duration(settings.budget)
+    if (out / STUDY).exists():
+        begun = Study.open(out).file
+        if begun.study.budget == settings.budget:
+            seeds = settings.seeds if "seeds" in fixed else begun.study.seeds
+            tokens = recipe.training.tokens if "tokens" in fixed else begun.recipe.training.tokens
+            return with_training(recipe, tokens=tokens), replace(settings, seeds=seeds)
+    arms = check_plan(recipe, settings)
+    return fit_budget(recipe, settings, budget, estimator(arms, vocab_size=vocab_size), fixed=fixed)
+
+
+def choose_recipe(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The largest candidate whose plan fits its budget (30 minutes where none is given)."""
+    from .measure import matrix_peak  # imports torch: only where something is measured
+
+    ordered = sorted(candidates, key=lambda each: -each.recipe.model.cost(each.vocab_size).parameters)
+    budget = parse_duration(candidates[0].settings.budget or DEFAULT_BUDGET)
+
+    def of(candidate: Candidate) -> Estimator:
+        arms = check_plan(candidate.recipe, candidate.settings)
+        return estimator(arms, vocab_size=candidate.vocab_size)
+
+    return largest_that_fits(ordered, budget, of, peak=matrix_peak(candidates[0].recipe.device))
