@@ -28,6 +28,7 @@ def test_prepare_writes_a_corpus_and_says_what_it_did(
     assert "60 documents" in said and "0 dropped" in said and "0.00% unknown" in said
     assert str(out) in said
     assert max(map(len, said.replace(str(tmp_path), "").splitlines())) <= 80
+    assert "most frequent: " in said
 
 
 def test_again_with_the_same_arguments_is_done_already(

@@ -10,10 +10,11 @@ A folder of llm.c's, modded-nanogpt's or nanoGPT's shards (*train*.bin and *val*
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -137,16 +138,16 @@ class TokenStream:
     stated_text_bytes: int | None = None
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self.parts) else 0
+        return self._ends[-1] if self._ends else 0
 
     def read(self, start: int, count: int) -> Ids:
         """[count] the ids from `start` on. Raises InputError naming shard and position of an id out of range."""
         if not 0 <= start <= start + count <= len(self):
             raise IndexError(f"{self.where}: tokens {start} .. {start + count} of {len(self)}")
         ids = np.empty(count, dtype=np.int64)
-        done, part = 0, int(np.searchsorted(self._ends, start, side="right"))
+        done, part = 0, bisect_right(self._ends, start)
         while done < count:
-            first = start + done - (int(self._ends[part - 1]) if part else 0)
+            first = start + done - (self._ends[part - 1] if part else 0)
             piece = self.parts[part][first : first + count - done]
             check_range(piece, self.tokenizer.vocab_size, where=self.names[part], start=first)
             ids[done : done + piece.size] = piece
@@ -175,8 +176,8 @@ class TokenStream:
         return sum(len(self.tokenizer.decode(ids).encode()) for ids in between)
 
     @cached_property
-    def _ends(self) -> npt.NDArray[np.int64]:
-        return np.cumsum([part.size for part in self.parts], dtype=np.int64)
+    def _ends(self) -> list[int]:
+        return list(accumulate(part.size for part in self.parts))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,7 +12,7 @@ from prism_transformer.data.encode import encode, read_parts, survey, training_s
 from prism_transformer.data.publish import claim, publish
 from prism_transformer.data.sources import Sources, find_files
 from prism_transformer.data.splits import split_edges
-from prism_transformer.data.summary import describe, lines
+from prism_transformer.data.summary import describe, manifest_lines, survey_lines
 from prism_transformer.data.tokenizer import Tokenizer, load_tokenizer
 from prism_transformer.errors import InputError, RunError
 
@@ -158,8 +158,10 @@ def _build(
     say: Say,
 ) -> None:
     """Write everything of a corpus, its manifest included, into `partial`."""
-    say(f"data: reading {sources.origin}")
+    say(f"reading {sources.origin}")
     found = survey(sources)
+    for line in survey_lines(sources, found):
+        say(line)
     shares = (settings.validation_share, settings.test_share)
     edges = split_edges(found.keys, found.sizes, validation_share=shares[0], test_share=shares[1])
     if tokenizer is None:
@@ -184,7 +186,7 @@ def _build(
         lost_share=lost_share,
     )
     (partial / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-    for line in lines(manifest):
+    for line in manifest_lines(manifest):
         say(line)
 
 

@@ -36,7 +36,7 @@ def id_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 def check_range(ids: npt.NDArray[np.integer], vocab_size: int, *, where: str, start: int) -> None:
     """Raise InputError naming the first id outside 0 .. vocab_size - 1 and its position, counted from `start`."""
-    if ids.size and (int(ids.max()) >= vocab_size or int(ids.min()) < 0):
+    if ids.size and (ids.max() >= vocab_size or (ids.dtype.kind == "i" and ids.min() < 0)):
         at = int(np.argmax((ids >= vocab_size) | (ids < 0)))
         raise InputError(
             f"{where}: token {start + at:,} has id {int(ids[at])}, outside the tokenizer's vocabulary of "
@@ -176,7 +176,8 @@ class Shard:
         """[tokens] the ids, mapped from the file."""
         if self.tokens == 0:
             return np.empty(0, dtype=self.dtype)
-        return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
+        mapped = np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
+        return np.asarray(mapped)  # a plain array over the same pages: slices of it cost less
 
     def identity(self) -> bytes:
         """What a fingerprint takes from this shard: name, size, first kilobyte (the header) and last."""

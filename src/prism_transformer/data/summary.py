@@ -67,45 +67,45 @@ def _most_frequent(tokenizer: Tokenizer, id_counts: npt.NDArray[np.int64]) -> tu
     return tuple({"id": int(i), "text": tokenizer.decode([int(i)]), "share": float(share[i])} for i in order)
 
 
-def lines(manifest: Manifest) -> list[str]:
-    """What was read, made and skipped, and warnings, in plain lines."""
+def survey_lines(sources: Sources, found: Survey) -> list[str]:
+    """What was read and what was skipped."""
+    skipped = {"empty document": found.empty, "hidden file": sources.hidden, "binary file": sources.binary}
+    some = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in skipped.items() if count)
+    lines = [f"text: {_size(int(found.sizes.sum()))} in {len(found.sizes):,} documents"]
+    if some:
+        lines.append(f"skipped: {some}")
+    if found.replaced:
+        lines.append(f"warning: {found.replaced:,} bytes are no UTF-8; each became U+FFFD")
+    return lines
+
+
+def manifest_lines(manifest: Manifest) -> list[str]:
+    """What was made of it, and warnings."""
     counts, splits = manifest.counts, manifest.splits
-    text_bytes = sum(split.text_bytes for split in splits.values())
     name, rows = manifest.tokenizer["name"], manifest.tokenizer["vocab_size"]
+    text_bytes = sum(split.text_bytes for split in splits.values())
     unknown = counts.tokens_unknown / counts.tokens_total
-    said = [
-        f"text: {size(text_bytes)} in {counts.documents:,} documents, from {manifest.origin}",
-        *_skipped(counts),
+    frequent = ", ".join(f"{each['text']!r} {each['share']:.1%}" for each in manifest.most_frequent[:3])
+    lines = [
         f"tokenizer: {name}, {rows:,} ids, {text_bytes / counts.tokens_kept:.2f} bytes a token",
-        "tokens: " + ", ".join(f"{splits[name].tokens:,} {name}" for name in SPLITS),
+        "tokens: " + ", ".join(f"{splits[split].tokens:,} {split}" for split in SPLITS),
         f"        {counts.tokens_kept:,} kept, {counts.tokens_dropped:,} dropped, {unknown:.2%} unknown",
+        f"        most frequent: {frequent}",
     ]
     if counts.documents_cut:
-        said.append(f"split: {counts.documents_cut} of {counts.documents:,} documents cut, being too long for one side")
-    if counts.bytes_replaced:
-        said.append(f"warning: {counts.bytes_replaced:,} bytes are no UTF-8; each became U+FFFD")
+        lines.append(f"split: {counts.documents_cut:,} documents, too long for one side, were cut")
     if name == "bpe" and rows < manifest.settings["vocab_size"]:
-        said.append(f"warning: so little text gives {rows:,} ids, not {manifest.settings['vocab_size']:,}")
+        lines.append(f"warning: so little text gives {rows:,} ids, not {manifest.settings['vocab_size']:,}")
     if unknown > WARN_SHARE:
-        said.append(f"warning: {unknown:.1%} of the tokens are unknown to the tokenizer {name}: is it the right one?")
+        lines.append(f"warning: {unknown:.1%} of the tokens are unknown to the tokenizer {name}: is it the right one?")
     if manifest.lost_share > WARN_SHARE:
-        said.append(f"warning: the tokenizer {name} loses {manifest.lost_share:.1%} of the text: is it the right one?")
-    return said
+        lines.append(f"warning: the tokenizer {name} loses {manifest.lost_share:.1%} of the text: is it the right one?")
+    return lines
 
 
-def size(count: int) -> str:
+def _size(count: int) -> str:
     """Bytes for people: "812 bytes", "2.8 MB"."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
     return f"{count} bytes"
-
-
-def _skipped(counts: Counts) -> list[str]:
-    kinds = {
-        "empty document": counts.documents_empty,
-        "hidden file": counts.files_hidden,
-        "binary file": counts.files_binary,
-    }
-    some = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in kinds.items() if count)
-    return [f"skipped: {some}"] if some else []
