@@ -1,16 +1,15 @@
 """`compare`: from text and arms to a verdict."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..data import prepare
 from ..errors import InputError
-from ..settings import to_mapping
 from ..training.recipe import Recipe
 from ..training.text import check_data
+from .context import report_context
 from .folder import Study
-from .measured import RunResult
 from .plan import StudySettings
 from .planning import check_plan
 from .report import write_report
@@ -61,19 +60,10 @@ def conclude(study: Study) -> dict[str, Any]:
     runs = [study.result(run) for run in study.runs]
     results = analyse(study.arm_infos(), runs, study.endpoint())
     write_results(study.folder, results)
-    write_report(study.folder, results, report_context(study, runs))
+    write_report(study.folder, results, report_context(study, runs, results))
     if all(run.status != "pending" for run in runs):
         study.looked()
     return results
-
-
-def report_context(study: Study, runs: Sequence[RunResult]) -> dict[str, Any]:
-    """What the report shows beside the results."""
-    return {
-        "title": f"Study {study.file.name}",
-        "created": study.file.created,
-        "settings": to_mapping(study.file.recipe) | {"study": to_mapping(study.file.study)},
-    }
 
 
 def refuse_foreign(out: Path, *, known: set[str]) -> None:

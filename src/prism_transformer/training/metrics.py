@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InputError
 from ..files import write_text
 
-METRICS = "metrics.jsonl"
+RECIPE, METRICS, ENVIRONMENT = "recipe.yaml", "metrics.jsonl", "environment.json"
 
 
 class Metrics:

@@ -30,10 +30,10 @@ from ..files import checksums, read_json, sync_folder, verify, write_json, write
 from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import differences, from_mapping, read_yaml, to_mapping, to_yaml
-from .metrics import METRICS, read_metrics
+from .metrics import ENVIRONMENT, METRICS, RECIPE, read_metrics
 from .recipe import Recipe
 
-RECIPE, ENVIRONMENT, DATA = "recipe.yaml", "environment.json", "data"
+DATA = "data"
 OPTIMIZER, STATE, LATEST = "optimizer.safetensors", "state.json", "latest"
 
 
