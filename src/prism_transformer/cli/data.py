@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from prism_transformer.data import DataSettings, prepare
+from ..data import DataSettings, prepare
 
 _PROG = "prism data"
 

@@ -1,6 +1,6 @@
 """Text to tokens to batches. Imports no torch: ids are numpy arrays."""
 
-from prism_transformer.data.batches import (
+from .batches import (
     EvaluationWindows,
     Packing,
     evaluation_windows,
@@ -8,9 +8,9 @@ from prism_transformer.data.batches import (
     packing,
     train_windows,
 )
-from prism_transformer.data.corpus import SPLITS, Corpus, Manifest, Split, TokenStream, is_prepared
-from prism_transformer.data.preparation import DataSettings, prepare
-from prism_transformer.data.tokenizer import Tokenizer, load_tokenizer
+from .corpus import SPLITS, Corpus, Manifest, Split, TokenStream, is_prepared
+from .preparation import DataSettings, prepare
+from .tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
     "SPLITS",

@@ -14,9 +14,9 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from prism_transformer.data.corpus import TokenStream
-from prism_transformer.data.shards import Ids
-from prism_transformer.errors import InputError
+from ..errors import InputError
+from .corpus import TokenStream
+from .shards import Ids
 
 
 @dataclass(frozen=True, kw_only=True)

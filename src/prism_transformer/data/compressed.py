@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from prism_transformer.errors import InputError
+from ..errors import InputError
 
 _BUFFER_BYTES = 2**20
 

@@ -21,9 +21,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from prism_transformer.data.shards import Ids, Shard, ShardInfo, check_range
-from prism_transformer.data.tokenizer import Tokenizer, load_tokenizer
-from prism_transformer.errors import InputError
+from ..errors import InputError
+from .shards import Ids, Shard, ShardInfo, check_range
+from .tokenizer import Tokenizer, load_tokenizer
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from prism_transformer.data.corpus import SourceInfo
-from prism_transformer.data.reading import Document, Tally
-from prism_transformer.errors import InputError
+from ..errors import InputError
+from .corpus import SourceInfo
+from .reading import Document, Tally
 
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 _TOPICS = Path("pydoc_data", "topics.py")

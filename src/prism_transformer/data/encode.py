@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prism_transformer.data.corpus import SPLITS, SplitInfo
-from prism_transformer.data.pieces import pieces, take_parts
-from prism_transformer.data.reading import Document, Tally
-from prism_transformer.data.shards import ShardWriter
-from prism_transformer.data.sources import Sources
-from prism_transformer.data.tokenizer import Tokenizer, UnsignedIds
-from prism_transformer.errors import InputError
+from ..errors import InputError
+from .corpus import SPLITS, SplitInfo
+from .pieces import pieces, take_parts
+from .reading import Document, Tally
+from .shards import ShardWriter
+from .sources import Sources
+from .tokenizer import Tokenizer, UnsignedIds
 
 SAMPLE_BYTES = 64_000_000  # more text changes the merges of a small vocabulary little
 _BATCH_CHARACTERS = 4_000_000

@@ -10,8 +10,9 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from prism_transformer.data.tokenizer import END_OF_TEXT, Tokenizer, UnsignedIds
-from prism_transformer.errors import InputError
+from ..errors import InputError
+from ..files import read_json
+from .tokenizer import END_OF_TEXT, Tokenizer, UnsignedIds
 
 SMALLEST_BPE = 257  # the 256 bytes and end-of-text
 
@@ -60,7 +61,7 @@ class HuggingFaceTokenizer(Tokenizer):
         """From a folder, or its tokenizer.json. Raises InputError where it is unreadable or states no end-of-text."""
         folder = path if path.is_dir() else path.parent
         file = folder / "tokenizer.json" if path.is_dir() else path
-        state = _read_json(file) if file.is_file() else _converted_by_transformers(folder)
+        state = read_json(file) if file.is_file() else _converted_by_transformers(folder)
         try:
             tokenizer = tokenizers.Tokenizer.from_str(json.dumps(state))
         except Exception as error:  # the library raises a plain Exception for a file that it cannot use
@@ -82,15 +83,8 @@ class HuggingFaceTokenizer(Tokenizer):
         (folder / "tokenizer.json").write_text(self._json, encoding="utf-8")
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty where there is no file."""
-    if not file.is_file():
-        return {}
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{file}: not readable as JSON ({error})") from None
-    return value if isinstance(value, dict) else {}
+def _configuration(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.is_file() else {}
 
 
 def _converted_by_transformers(folder: Path) -> dict[str, Any]:
@@ -111,12 +105,12 @@ def _converted_by_transformers(folder: Path) -> dict[str, Any]:
 def _end_of_text(folder: Path, tokenizer: "tokenizers.Tokenizer") -> str:
     """The end-of-text token that the folder's configuration states, in the order in which transformers looks."""
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        stated = _read_json(folder / file).get("eos_token")
+        stated = _configuration(folder / file).get("eos_token")
         token = stated.get("content") if isinstance(stated, dict) else stated
         if isinstance(token, str) and tokenizer.token_to_id(token) is not None:
             return token
     for file in ("generation_config.json", "config.json"):
-        stated = _read_json(folder / file).get("eos_token_id")
+        stated = _configuration(folder / file).get("eos_token_id")
         number = stated[0] if isinstance(stated, list) and stated else stated
         if isinstance(number, int) and tokenizer.id_to_token(number) is not None:
             return str(tokenizer.id_to_token(number))

@@ -6,15 +6,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from prism_transformer.data.corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, Manifest, SourceInfo, is_prepared
-from prism_transformer.data.embedded import PythonDocumentation
-from prism_transformer.data.encode import encode, read_parts, survey, training_sample
-from prism_transformer.data.publish import claim, publish
-from prism_transformer.data.sources import Sources, find_files
-from prism_transformer.data.splits import split_edges
-from prism_transformer.data.summary import describe, manifest_lines, survey_lines
-from prism_transformer.data.tokenizer import Tokenizer, load_tokenizer
-from prism_transformer.errors import InputError, RunError
+from ..errors import InputError, RunError
+from .corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, Manifest, SourceInfo, is_prepared
+from .embedded import PythonDocumentation
+from .encode import encode, read_parts, survey, training_sample
+from .publish import claim, publish
+from .sources import Sources, find_files
+from .splits import split_edges
+from .summary import describe, manifest_lines, survey_lines
+from .tokenizer import Tokenizer, load_tokenizer
 
 Say = Callable[[str], None]
 _PROBE_CHARACTERS = 100_000
@@ -165,7 +165,7 @@ def _build(
     shares = (settings.validation_share, settings.test_share)
     edges = split_edges(found.keys, found.sizes, validation_share=shares[0], test_share=shares[1])
     if tokenizer is None:
-        from prism_transformer.data.huggingface import HuggingFaceTokenizer
+        from .huggingface import HuggingFaceTokenizer
 
         sample = training_sample(sources, found, edges)
         tokenizer = HuggingFaceTokenizer.train(sample, vocab_size=settings.vocab_size)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from prism_transformer.errors import InputError
+from ..errors import InputError
+from ..files import sync_folder
 
 _LOCK = ".lock"
 _PARTIAL = ".partial"
@@ -51,12 +52,7 @@ def publish(partial: Path, *, mark: str) -> None:
         if target.is_dir():  # of an earlier process that died while publishing
             shutil.rmtree(target)
         path.replace(target)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    sync_folder(folder)
 
 
 def _has_files(folder: Path) -> bool:

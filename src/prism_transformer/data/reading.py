@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prism_transformer.data.compressed import OPENERS, open_bytes
-from prism_transformer.errors import InputError
+from ..errors import InputError
+from .compressed import OPENERS, open_bytes
 
 _BLOCK_BYTES = 2**20
 _SNIFFED_BYTES = 2**13

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from prism_transformer.errors import InputError
+from ..errors import InputError
 
 HEADER_INTS = 256
 HEADER_BYTES = 4 * HEADER_INTS

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from prism_transformer.data.corpus import SourceInfo, is_prepared
-from prism_transformer.data.reading import STDIN_SUFFIX, Document, Tally, is_binary, read_documents
-from prism_transformer.errors import InputError
+from ..errors import InputError
+from .corpus import SourceInfo, is_prepared
+from .reading import STDIN_SUFFIX, Document, Tally, is_binary, read_documents
 
 _OWN_FOLDERS = ("study.yaml", "recipe.yaml")  # the marks of a study and a run, which may lie among the texts
 

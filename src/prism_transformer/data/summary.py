@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prism_transformer.data.corpus import SPLITS, Counts, Manifest, SourceInfo
-from prism_transformer.data.encode import Encoded, Survey
-from prism_transformer.data.sources import Sources
-from prism_transformer.data.tokenizer import Tokenizer
+from .corpus import SPLITS, Counts, Manifest, SourceInfo
+from .encode import Encoded, Survey
+from .sources import Sources
+from .tokenizer import Tokenizer
 
 WARN_SHARE = 0.01
 _MOST_FREQUENT = 20

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from prism_transformer.errors import InputError
+from ..errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"
 UnsignedIds = npt.NDArray[np.uint32]
@@ -157,7 +157,7 @@ def load_tokenizer(spec: str | Path, *, name: str | None = None) -> Tokenizer:
         return ByteTokenizer()
     if spec == "gpt2":
         return Gpt2Tokenizer()
-    from prism_transformer.data.huggingface import HuggingFaceTokenizer
+    from .huggingface import HuggingFaceTokenizer
 
     path = Path(spec).expanduser()
     if (path / _BYTES_FILE).is_file():
