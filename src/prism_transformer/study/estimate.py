@@ -139,9 +139,11 @@ def parse_duration(text: str) -> float:
     units = {"h": 3600, "hour": 3600, "hours": 3600, "m": 60, "min": 60, "minutes": 60, "s": 1, "sec": 1, "d": 86400}
     found = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
     rest = re.sub(r"(\d+(?:\.\d+)?)\s*([a-z]+)", "", text.lower()).strip()
-    if not found or rest or any(unit not in units for _, unit in found):
+    known = not rest and all(unit in units for _, unit in found)
+    seconds = sum(float(number) * units[unit] for number, unit in found) if known else 0.0
+    if seconds <= 0:
         raise InputError(f"budget={text!r} is no time; write it like 2h, 30min or 1h30m")
-    return sum(float(number) * units[unit] for number, unit in found)
+    return seconds
 
 
 def describe(found: Estimate) -> list[str]:

@@ -1,0 +1,66 @@
+"""The figures of a plan, by hand."""
+
+import pytest
+
+from prism_transformer.errors import InputError
+from prism_transformer.study.arms import parse_arms
+from prism_transformer.study.estimate import EVALUATION_COST, START_SECONDS, duration, estimate, parse_duration
+from prism_transformer.study.plan import StudySettings
+from prism_transformer.training.recipe import ModelSettings, Recipe, TrainingSettings
+
+MODEL = ModelSettings(layers=2, d_model=16, heads=4, context=16)
+TRAINING = TrainingSettings(tokens=3200, tokens_per_step=32, micro_batch=2, evaluations=5, evaluation_tokens=100)
+RECIPE = Recipe(model=MODEL, training=TRAINING)
+
+
+def make(settings=None, *, jobs=1, speed=100.0, validation_tokens=400):
+    settings = settings or StudySettings(seeds=3, calibrate=True)
+    arms = parse_arms(settings.arms, MODEL, calibrate=settings.calibrate)
+    return estimate(RECIPE, arms, settings, vocab_size=50, validation_tokens=validation_tokens, jobs=jobs, speed=speed)
+
+
+def test_runs_and_tokens():
+    found = make()
+    assert (found.arms, found.runs) == (4, 12)
+    assert found.tokens == 3 * (3 * 3200 + 2560)  # the fewer-tokens arm: 80 % of 100 steps of 32
+    assert found.evaluated_tokens == 12 * (4 * 100 + 400)
+
+
+def test_parameters_and_disk():
+    parameters = 50 * 16 + 16 + 2 * (4 * 16 * 16 + 3 * 16 * 42 + 2 * 16)  # embedding, last norm; two layers
+    found = make()
+    assert found.parameters == parameters
+    assert found.disk_bytes == 12 * 3 * 4 * (3 * parameters + 16 * 50)
+
+
+@pytest.mark.parametrize(("jobs", "share_of_the_busiest"), [(1, 1), (2, 1 / 2), (5, 3 / 12), (50, 1 / 12)])
+def test_time_is_that_of_the_busiest_process(jobs, share_of_the_busiest):
+    found = make(jobs=jobs, speed=100.0)
+    work = (found.tokens + EVALUATION_COST * found.evaluated_tokens) / 100.0
+    assert found.seconds == pytest.approx(START_SECONDS + work * share_of_the_busiest)
+
+
+def test_what_it_can_find():
+    assert make().detectable is None
+    # 5 pairs of spread 1: the noncentral t with 4 degrees of freedom reaches power .8 at 1.68 (alpha .05), here .04
+    found = make(StudySettings(seeds=5, expected_sd=0.01))
+    assert 0.0168 < found.detectable < 0.0185
+    assert make(StudySettings(seeds=1, expected_sd=0.01)).detectable is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2h", 7200), ("30min", 1800), ("1h30m", 5400), ("1.5 h", 5400), ("90s", 90), ("1 d", 86400)],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2", "2 weeks and", "h", "-2h", "2h!", "0h"])
+def test_what_is_no_time(text):
+    with pytest.raises(InputError, match="budget"):
+        parse_duration(text)
+
+
+def test_durations_in_words():
+    assert [duration(s) for s in (40, 400, 3900, 8000)] == ["40 s", "7 min", "65 min", "2 h 13 min"]
