@@ -114,6 +114,13 @@ def test_standard_input_is_text_or_json_lines(
     assert files.identity({})[0].name == "-"
 
 
+@pytest.mark.parametrize("raw", [b"", b"\x7fELF\0"])
+def test_standard_input_without_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    with pytest.raises(InputError, match="standard input is empty or no text"):
+        find("-", spool=tmp_path)
+
+
 def test_identity_sees_a_change_and_not_a_touch(notes: Path) -> None:
     files = find(notes)
     before = files.identity({})

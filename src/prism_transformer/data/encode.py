@@ -1,7 +1,7 @@
 """The readings of the sources: a survey, a sample to train a tokenizer on, and the one in which all text is encoded."""
 
 import hashlib
-import os
+import io
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -223,10 +223,9 @@ class _Output:
         splits: dict[str, SplitInfo] = {}
         for name, writer, starts, text_bytes in zip(SPLITS, self._writers, self._starts, self._text_bytes, strict=True):
             shards = writer.close()
-            with (self._folder / f"{name}_documents.npy").open("wb") as file:
-                np.save(file, np.array(starts, dtype=np.int64))
-                file.flush()
-                os.fsync(file.fileno())
+            content = io.BytesIO()  # numpy's own writing to a file does not say that a disk is full
+            np.save(content, np.array(starts, dtype=np.int64))
+            (self._folder / f"{name}_documents.npy").write_bytes(content.getbuffer())
             splits[name] = SplitInfo(documents=len(starts), tokens=writer.tokens, text_bytes=text_bytes, shards=shards)
         return Encoded(splits=splits, id_counts=self._id_counts)
 

@@ -174,4 +174,6 @@ def _save_stdin(spool: Path) -> Path:
     path = spool / f"standard-input{STDIN_SUFFIX}"
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
-    return _text_file(path)
+    if path.stat().st_size == 0 or is_binary(path):
+        raise InputError("-: standard input is empty or no text; pipe text, in UTF-8, into the command")
+    return path
