@@ -4,6 +4,7 @@
 nothing from here.
 """
 
+import errno
 from collections.abc import Sequence
 
 
@@ -32,3 +33,25 @@ class Stopped(Exception):  # noqa: N818 - not an error: the run was told to stop
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+
+
+def ending(error: BaseException) -> tuple[int, tuple[str, ...]] | None:
+    """The exit code of a command that `error` ends, and the sentences about it; None where the fault is ours."""
+    match error:
+        case InputError():
+            return 2, error.problems
+        case RunError():
+            return 3, (str(error),)
+        case Stopped():
+            return error.exit_code, (str(error),)
+        case KeyboardInterrupt():
+            return 130, ("interrupted",)
+        case OSError() if error.errno in _FULL:
+            return 3, (f"{error.filename or 'the disk'}: {error.strerror}; free some, and run the command again",)
+        case OSError() if error.errno in _UNUSABLE and error.filename:
+            return 2, (f"{error.filename}: {error.strerror}",)
+    return None

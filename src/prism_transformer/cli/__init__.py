@@ -48,29 +48,24 @@ def main(argv: list[str] | None = None) -> int:
 
 def _guarded(verb: str, arguments: list[str]) -> int:
     """Run a verb; what the user or the machine caused ends in a sentence and an exit code."""
-    from ..errors import InputError, RunError, Stopped
+    from ..errors import InputError, ending
     from ..model.head_schedule import ScheduleError
 
     try:
         code: int = import_module(f".{verb}", __name__).main(arguments)
         sys.stdout.flush()
         return code
-    except (InputError, ScheduleError) as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        return stopped.exit_code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (Exception, KeyboardInterrupt) as error:
+        end = ending(InputError(error.problems) if isinstance(error, ScheduleError) else error)
+        if end is None:
+            raise
+        code, sentences = end
+        for sentence in sentences:
+            print(f"error: {sentence}" if code in (2, 3) else sentence, file=sys.stderr)
+        return code
 
 
 def _usage() -> str:

@@ -22,7 +22,7 @@ from ..study.plan import StudySettings, planned_tokens
 from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator
 from ..study.runner import run_study
 from ..study.table import terminal_table
-from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile, recipe_names
+from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile, recipe_names, with_model
 from .progress import CompareProgress
 from .recipes import (
     RecipeOptions,
@@ -72,10 +72,10 @@ def main(argv: list[str]) -> int:
     if options.dry_run:
         _show_plan(estimator(arms, vocab_size=size)(recipe, settings), arms, recipe, out, as_json=options.json)
         return 0
-    with CompareProgress(quiet=options.json) as progress:
+    with CompareProgress() as progress:
         study = open_study(recipe, out, settings=settings, name=options.recipe, say=progress.say)
-        progress.begin(planned_tokens(study.arms, recipe, study.runs), len(study.runs))
-        run_study(study, on_progress=progress.show)
+        progress.begin(planned_tokens(study.arms, recipe, study.runs))
+        run_study(study, on_progress=progress.show, say=progress.say)
     show_results(study.folder, conclude(study), as_json=options.json)
     return 0
 
@@ -109,7 +109,8 @@ def _is_given(option: str, argv: list[str]) -> bool:
 
 def _defaults(file: RecipeFile) -> Compare:
     study = from_mapping(StudySettings, file.study, where=f"recipe {file.name}: study")
-    return Compare(**recipe_options(file.recipe), recipe=file.name, study=study)
+    recipe = with_model(file.recipe, schedule=ModelSettings().schedule)  # the arms are the schedules
+    return Compare(**recipe_options(recipe), recipe=file.name, study=study)
 
 
 def _defaults_without_text(file: RecipeFile) -> Compare:

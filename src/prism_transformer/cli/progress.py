@@ -12,10 +12,10 @@ from ..training.recipe import Recipe
 
 
 class _Live:
-    """A bar over tokens with a text beside it; sentences go above it."""
+    """A bar over tokens with a text beside it; sentences go above it. All of it goes to stderr."""
 
-    def __init__(self, total_tokens: int | None, *, quiet: bool) -> None:
-        self._console = Console(stderr=True, soft_wrap=True, highlight=False, quiet=quiet)
+    def __init__(self, total_tokens: int | None) -> None:
+        self._console = Console(stderr=True, soft_wrap=True, highlight=False)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=16),
@@ -23,7 +23,7 @@ class _Live:
             TimeRemainingColumn(compact=True),
             console=self._console,
             transient=True,
-            disable=quiet or not sys.stderr.isatty(),
+            disable=not sys.stderr.isatty(),
         )
         self._task: TaskID = self._bar.add_task("starting", total=total_tokens)
 
@@ -33,10 +33,6 @@ class _Live:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
-
-    @property
-    def is_live(self) -> bool:
-        return not self._bar.disable
 
     def say(self, sentence: str) -> None:
         self._console.print(sentence, markup=False)
@@ -48,51 +44,50 @@ class _Live:
 class RunProgress(_Live):
     """The progress of one run."""
 
-    def __init__(self, recipe: Recipe, *, quiet: bool) -> None:
-        super().__init__(recipe.trained_tokens, quiet=quiet)
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe.trained_tokens)
         self._steps = recipe.steps
-        self._loss = self._speed = ""
+        self._loss = ""
 
     def show(self, record: dict[str, Any]) -> None:
         """Take one line of metrics."""
+        step = f"step {record['step']:,}/{self._steps:,}"
         if "val_loss" in record:
-            self.say(f"step {record['step']:,}: validation loss {record['val_loss']:.4f}")
+            self.say(f"{step}: validation loss {record['val_loss']:.4f}")
             return
         if "loss" in record:
-            self._loss = f"loss {record['loss']:.4f}"
-            self._speed = f"{record['tokens_per_second']:,.0f} tokens/s" if record["tokens_per_second"] else ""
+            speed = f", {record['tokens_per_second']:,.0f} tokens/s" if record["tokens_per_second"] else ""
+            self._loss = f"loss {record['loss']:.4f}{speed}"
             if record["step"] == 1:
-                self.say(f"step {record['step']:,} of {self._steps:,}: {self._loss}, {self._speed}")
-        self.move(f"step {record['step']:,}/{self._steps:,} {self._loss} {self._speed}", record["tokens"])
+                self.say(f"{step}: {self._loss}")
+        self.move(f"{step} {self._loss}", record["tokens"])
 
 
 class CompareProgress(_Live):
     """The progress of a study: a line for each run that ends, and one live line for all of them."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        super().__init__(None, quiet=quiet)
-        self._runs = 0
+    def __init__(self) -> None:
+        super().__init__(None)
         self._told: set[Any] = set()
         self._started = time.monotonic()
-        self._first_loss = False
+        self._has_loss = False
 
-    def begin(self, total_tokens: int, runs: int) -> None:
+    def begin(self, total_tokens: int) -> None:
         """The text is prepared and the runs are known."""
         self._bar.update(self._task, total=total_tokens)
-        self._runs = runs
 
     def show(self, progress: StudyProgress) -> None:
-        losses = [record["loss"] for record in progress.last.values() if "loss" in record]
-        if losses and not self._first_loss:
-            self._first_loss = True
-            self.say(f"first training loss {losses[0]:.4f} after {time.monotonic() - self._started:.0f} s")
+        """Take how far every run is."""
+        runs = len(progress.statuses)
+        running = [run for run in progress.last if progress.statuses[run] == "pending"]
+        if not self._has_loss and (losses := [r["loss"] for run in running if "loss" in (r := progress.last[run])]):
+            self._has_loss = True
+            self.say(f"training loss {losses[0]:.4f} after {time.monotonic() - self._started:.0f} s")
         for run, status in progress.statuses.items():
             if status == "pending" or run in self._told:
                 continue
             self._told.add(run)
-            record = progress.last[run]
-            outcome = f"validation loss {record['val_loss']:.4f}" if status == "done" else "diverged"
-            self.say(f"[{progress.finished}/{self._runs}] seed {run.seed} {run.arm}: {outcome}")
-        running = [run for run in progress.last if progress.statuses[run] == "pending"]
+            outcome = f"validation loss {progress.last[run]['val_loss']:.4f}" if status == "done" else "diverged"
+            self.say(f"[{len(self._told)}/{runs}] seed {run.seed} {run.arm}: {outcome}")
         names = ", ".join(f"{run.arm} {run.seed}" for run in running[:2])
-        self.move(f"{progress.finished}/{self._runs} runs; {names}", sum(progress.tokens.values()))
+        self.move(f"{progress.finished}/{runs} runs; {names}", sum(progress.tokens.values()))

@@ -50,7 +50,7 @@ def _from_csv(options: Report) -> int:
     assert options.csv is not None
     losses = read_losses(options.csv, baseline=options.baseline, primary=options.primary)
     out = options.out or options.csv.with_name(f"{options.csv.stem}-report")
-    refuse_foreign(out, known={"results.json"})
+    refuse_foreign(out, mark="results.json")
     out.mkdir(parents=True, exist_ok=True)
     results = analyse(losses.arms, losses.runs, losses.endpoint)
     write_results(out, results)

@@ -58,7 +58,7 @@ def _train(recipe: Recipe, out: Path, options: Train) -> int:
     from ..training.loop import train  # imports torch: after the settings are known to be right
     from .progress import RunProgress
 
-    with RunProgress(recipe, quiet=options.json) as progress:
+    with RunProgress(recipe) as progress:
         final = train(recipe, out, on_record=progress.show, say=progress.say)
     if options.json:
         print(json.dumps(final))

@@ -4,6 +4,7 @@ An arm is `uniform`, `uniform-N`, `sweep` (several), `prism`, `reversed`, `shuff
 NAME=TEXT; it may carry settings that leave a uniform model unchanged: prism@rope_width=base.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,9 @@ OTHER_SEED = "other-seed"
 FEWER_TOKENS_SHARE = 0.8
 OTHER_SEED_OFFSET = 1_000_003
 """Added to the seed for the initial weights of the null arm; no study has that many seeds."""
+
+LONGEST_NAME = 100
+"""An arm's name is a folder's; beyond 255 bytes file systems have none."""
 
 SETTINGS: Mapping[str, tuple[str, ...]] = {"rope_width": ("head", "base"), "attention_scale": ("head", "base")}
 
@@ -79,6 +83,11 @@ def parse_arms(
     return arms + (_calibration(arms[0].schedule) if calibrate else [])
 
 
+def is_arm_name(name: str) -> bool:
+    """Whether a name is one that `parse_arms` gives, so that it is safe as a folder's."""
+    return len(name) <= LONGEST_NAME and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._,@=-]*", name) is not None
+
+
 def _calibration(uniform: HeadSchedule) -> list[Arm]:
     return [
         Arm(name=FEWER_TOKENS, schedule=uniform, role="calibration_less"),
@@ -122,15 +131,19 @@ def _duplicates(arms: Sequence[Arm]) -> list[str]:
     seen: dict[object, str] = {}
     names: set[str] = set()
     for arm in arms:
+        if not is_arm_name(arm.name):
+            problems.append(
+                f"arm name {arm.name[:20]}… has {len(arm.name)} characters, {LONGEST_NAME} at most: NAME=TEXT"
+            )
         changes = sorted(item for item in arm.settings.items() if item[1] != "head")
         identity = (arm.schedule, () if arm.schedule.is_uniform else tuple(changes))
-        if arm.name in names:
+        if arm.name.lower() in names:  # lower: the folders of some systems do not tell the case
             problems.append(f"two arms are named {arm.name!r}; name one of them: NAME=TEXT")
         elif identity in seen:
             problems.append(
                 f"arms {seen[identity]!r} and {arm.name!r} have the same heads ({arm.schedule}) and the same settings; "
                 "leave one out"
             )
-        names.add(arm.name)
+        names.add(arm.name.lower())
         seen.setdefault(identity, arm.name)
     return problems

@@ -7,9 +7,9 @@ from typing import Any
 from ..data import prepare
 from ..errors import InputError
 from ..training.recipe import Recipe
-from ..training.text import check_data
+from ..training.text import check_data, data_sentences
 from .context import report_context
-from .folder import Study
+from .folder import STUDY, Study
 from .plan import StudySettings
 from .planning import check_plan
 from .report import write_report
@@ -37,26 +37,29 @@ def compare(
         say: called with sentences for the user.
 
     Raises:
-        InputError: settings, text or folder do not fit.
+        InputError: settings, text, device or folder do not fit.
         RunError: a disk is full. A run whose loss is not finite is counted as diverged instead.
         Stopped: SIGINT or SIGTERM; finished runs are safe, the others saved.
     """
     study = open_study(recipe, Path(out), settings=settings or StudySettings(), name=name, say=say)
-    run_study(study, on_progress=on_progress)
+    run_study(study, on_progress=on_progress, say=say)
     return conclude(study)
 
 
 def open_study(recipe: Recipe, out: Path, *, settings: StudySettings, name: str, say: Callable[[str], None]) -> Study:
     """Check everything that can be checked before the first run, prepare the text, and write study.yaml."""
     arms = check_plan(recipe, settings)
-    refuse_foreign(out, known={"study.yaml", "data"})
+    refuse_foreign(out, mark=STUDY, beside=("data",))
     corpus = prepare(recipe.data, out / "data", say=say)
     check_data(recipe, corpus)
+    for sentence in data_sentences(recipe, corpus):
+        say(sentence)
     return Study.create(out, name=name, settings=settings, recipe=recipe, arms=arms, corpus=corpus)
 
 
 def conclude(study: Study) -> dict[str, Any]:
     """Judge what is there: write results.json and report.html, and return the results."""
+    study = Study.open(study.folder)  # another process may have extended it
     runs = [study.result(run) for run in study.runs]
     results = analyse(study.arm_infos(), runs, study.endpoint())
     write_results(study.folder, results)
@@ -66,9 +69,12 @@ def conclude(study: Study) -> dict[str, Any]:
     return results
 
 
-def refuse_foreign(out: Path, *, known: set[str]) -> None:
-    """Raise InputError for a folder that is not empty and has none of the `known` names: it is not ours."""
+def refuse_foreign(out: Path, *, mark: str, beside: tuple[str, ...] = ()) -> None:
+    """Raise InputError for a folder without the file `mark` that holds anything but what `beside` names."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give a folder")
-    if out.is_dir() and (found := {p.name for p in out.iterdir()}) and not found & known:
-        raise InputError(f"{out} holds something else ({', '.join(sorted(found)[:3])}); use a new folder")
+    if not out.is_dir() or (out / mark).exists():
+        return
+    others = sorted(path.name for path in out.iterdir() if path.name not in beside and not path.name.startswith("."))
+    if others:
+        raise InputError(f"{out} holds something else ({', '.join(others[:3])}); use a new folder")

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
+from filelock import FileLock
 
 from ..data import Corpus
 from ..errors import InputError
@@ -20,11 +21,11 @@ from ..model.head_schedule import HeadSchedule
 from ..settings import differences, from_mapping, read_yaml, to_mapping
 from ..training.metrics import METRICS, read_metrics
 from ..training.recipe import Recipe
-from .arms import Arm
-from .measured import ArmInfo, Endpoint, RunResult, Status
+from .arms import SETTINGS, Arm, is_arm_name
+from .measured import ArmInfo, Endpoint, Role, RunResult, Status
 from .plan import RunKey, StudySettings, order_runs
 
-STUDY = "study.yaml"
+STUDY, LOCK = "study.yaml", ".lock"
 FORMAT = "prism-transformer study 1"
 
 
@@ -61,9 +62,12 @@ class Study:
             raise InputError(f"{path}: format {values.get('format')!r} is not known; {FORMAT!r} is")
         arms = values.pop("arms", None)
         file = from_mapping(StudyFile, values, where=str(path))
-        if not isinstance(arms, Mapping) or not arms:
-            raise InputError(f"{path} has no arms; restore the file")
-        return cls(folder, file, [_read_arm(name, value, file.recipe, path) for name, value in arms.items()])
+        try:
+            file.study.check()
+            file.recipe.check()
+        except InputError as error:
+            raise InputError([f"{path}: {problem}" for problem in error.problems]) from None
+        return cls(folder, file, _read_arms(arms, file.recipe, path))
 
     @classmethod
     def create(
@@ -84,46 +88,68 @@ class Study:
             recipe=recipe,
         )
         study = cls(folder, file, arms)
-        if (folder / STUDY).exists():
-            study = cls.open(folder)._extended(study)
-        study.write()
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / LOCK):
+            if (folder / STUDY).exists():
+                study = cls.open(folder)._extended(study)
+            study._write()
         return study
 
     def _extended(self, new: "Study") -> "Study":
-        """This study with the seeds and arms of `new`, where nothing else differs."""
+        """This study with the seeds and arms of `new`, where nothing else differs; its primary arm stays."""
         old_file, new_file = to_mapping(self.file), to_mapping(new.file)
         for mapping in (old_file, new_file):
             for free in ("created", "looks", "name", "data"):
                 mapping.pop(free)
             mapping["recipe"].pop("data")  # what was read is data_fingerprint, not where it lay
-            for free in ("arms", "seeds", "jobs", "calibrate"):
+            for free in ("arms", "seeds", "jobs", "calibrate", "budget", "expected_sd", "primary"):
                 mapping["study"].pop(free)
-        changed = differences(old_file, new_file)
-        old_arms, new_arms = ({arm.name: arm for arm in study.arms} for study in (self, new))
-        for name, arm in old_arms.items():
-            if name not in new_arms:
-                changed.append(f"arms: {name} is missing")
-            elif replace(new_arms[name], role=arm.role) != arm:
-                changed.append(f"arms: {name}: {arm.schedule} {dict(arm.settings)} -> {new_arms[name].schedule}")
+        changed = differences(old_file, new_file) + self._changed_arms(new)
         if new.file.study.seeds < self.file.study.seeds:
             changed.append(f"study.seeds: {self.file.study.seeds} -> {new.file.study.seeds} (only more are possible)")
         if changed:
             lines = "\n  ".join(changed)
             raise InputError(
-                f"{self.folder} holds a study with other settings; use another folder, or the same settings with more "
-                f"seeds or arms:\n  {lines}"
+                f"{self.folder} holds a study with other settings; use another folder (--out), or the same settings "
+                f"with more seeds or arms:\n  {lines}"
             )
-        file = replace(new.file, created=self.file.created, looks=self.file.looks, data=self.file.data)
-        return Study(self.folder, file, new.arms)
+        roles = {arm.name: arm.role for arm in self.arms}
+        spare: Role | None = "secondary" if self.primary else None
+        arms = [
+            replace(arm, role=roles.get(arm.name) or (spare if spare and arm.role == "primary" else arm.role))
+            for arm in new.arms
+        ]
+        settings = replace(new.file.study, primary=self.file.study.primary) if self.primary else new.file.study
+        old = self.file
+        file = replace(new.file, study=settings, created=old.created, looks=old.looks, data=old.data)
+        return Study(self.folder, file, arms)
 
-    def write(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def _changed_arms(self, new: "Study") -> list[str]:
+        """A line for each arm of this study that is not in `new` as it was."""
+        changed = []
+        new_arms = {arm.name: arm for arm in new.arms}
+        for arm in self.arms:
+            if arm.name not in new_arms:
+                changed.append(f"arms: {arm.name} is missing")
+            elif replace(new_arms[arm.name], role=arm.role) != arm:
+                changed.append(f"arms: {arm.name}: {_in_words(arm)} -> {_in_words(new_arms[arm.name])}")
+        asked = new.file.study.primary
+        if self.primary and asked not in (None, self.primary):
+            changed.append(f"study.primary: {self.primary} -> {asked} (fixed before the first run)")
+        return changed
+
+    def _write(self) -> None:
         arms = {
             arm.name: {"heads": str(arm.schedule), "role": arm.role, "settings": dict(arm.settings)}
             for arm in self.arms
         }
         content = to_mapping(self.file) | {"arms": arms}
         write_text(self.folder / STUDY, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+    @property
+    def primary(self) -> str | None:
+        """The arm that the verdict is about."""
+        return next((arm.name for arm in self.arms if arm.role == "primary"), None)
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -148,14 +174,14 @@ class Study:
 
     def run_folder(self, run: RunKey) -> Path:
         folder = self.folder / "runs" / run.arm
-        return (folder / f"lr-{run.lr:g}" if len(self.rates) > 1 else folder) / f"seed-{run.seed}"
+        return (folder / f"lr-{run.lr}" if len(self.rates) > 1 else folder) / f"seed-{run.seed}"
 
     def run_recipe(self, run: RunKey) -> Recipe:
         arm = next(arm for arm in self.arms if arm.name == run.arm)
         return arm.recipe(self.file.recipe, seed=run.seed, lr=run.lr)
 
     def status(self, run: RunKey) -> Status:
-        return _status(self.records(run))
+        return status_of(self.records(run))
 
     def records(self, run: RunKey) -> list[dict[str, Any]]:
         path = self.run_folder(run) / METRICS
@@ -164,7 +190,7 @@ class Study:
     def result(self, run: RunKey) -> RunResult:
         """What the statistics take from one run."""
         records = self.records(run)
-        status = _status(records)
+        status = status_of(records)
         curve = [(r["step"], r["tokens"], r["seconds"], r["val_loss"]) for r in records if "val_loss" in r]
         speeds = sorted(r["tokens_per_second"] for r in records[1:] if r.get("tokens_per_second"))
         return RunResult(
@@ -188,31 +214,60 @@ class Study:
         settings = self.file.study
         return Endpoint(
             baseline=next(arm.name for arm in self.arms if arm.role == "baseline"),
-            primary=next((arm.name for arm in self.arms if arm.role == "primary"), None),
+            primary=self.primary,
             planned_seeds=settings.seeds,
             confidence=settings.confidence,
             equivalence=settings.equivalence,
             looks=self.file.looks,
         )
 
-    def looked(self) -> "Study":
+    def looked(self) -> None:
         """Record that all planned runs were finished and judged: a later extension is one more look."""
-        seeds = self.file.study.seeds
-        if seeds in self.file.looks:
-            return self
-        study = Study(self.folder, replace(self.file, looks=(*self.file.looks, seeds)), self.arms)
-        study.write()
-        return study
+        with FileLock(self.folder / LOCK):
+            now = Study.open(self.folder)  # another process may have looked or extended it
+            looks = tuple(sorted({*now.file.looks, self.file.study.seeds}))
+            if looks != now.file.looks:
+                Study(self.folder, replace(now.file, looks=looks), now.arms)._write()
 
 
-def _status(records: list[dict[str, Any]]) -> Status:
+def status_of(records: list[dict[str, Any]]) -> Status:
+    """The status of a run with these metrics."""
     last = records[-1] if records else {}
     return "done" if last.get("final") else "diverged" if last.get("diverged") else "pending"
 
 
-def _read_arm(name: str, value: Any, recipe: Recipe, path: Path) -> Arm:
-    try:
-        schedule = HeadSchedule.parse(value["heads"], d_model=recipe.model.d_model, n_layers=recipe.model.layers)
-        return Arm(name=name, schedule=schedule, role=value["role"], settings=value["settings"])
-    except (TypeError, KeyError, ValueError) as error:
-        raise InputError(f"{path}, arm {name}: {error}; restore the file") from None
+def _in_words(arm: Arm) -> str:
+    return " ".join([str(arm.schedule), *(f"{key}={value}" for key, value in arm.settings.items())])
+
+
+def _read_arms(values: Any, recipe: Recipe, path: Path) -> list[Arm]:
+    """The arms of study.yaml. Raises InputError for what `Study.create` does not write."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{path} has no arms; restore the file")
+    arms, problems = [], []
+    for name, value in values.items():
+        try:
+            arms.append(_read_arm(name, value, recipe))
+        except (TypeError, KeyError, ValueError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            problems.append(f"{path}: arms.{name}: {what}; restore the file")
+    roles = [arm.role for arm in arms]
+    if not problems and (roles.count("baseline") != 1 or roles.count("primary") > 1):
+        problems.append(
+            f"{path}: arms has {roles.count('baseline')} baselines and {roles.count('primary')} primary arms"
+        )
+    if problems:
+        raise InputError(problems)
+    return arms
+
+
+def _read_arm(name: Any, value: Any, recipe: Recipe) -> Arm:
+    if not isinstance(name, str) or not is_arm_name(name):
+        raise ValueError("no name of an arm")
+    if value["role"] not in get_args(Role):
+        raise ValueError(f"role {value['role']!r} is none of {', '.join(get_args(Role))}")
+    for key, choice in value["settings"].items():
+        if choice not in SETTINGS.get(key, ()):
+            raise ValueError(f"settings: {key}={choice!r} is none of an arm")
+    schedule = HeadSchedule.parse(value["heads"], d_model=recipe.model.d_model, n_layers=recipe.model.layers)
+    return Arm(name=name, schedule=schedule, role=value["role"], settings=dict(value["settings"]))

@@ -20,7 +20,7 @@ def check_plan(recipe: Recipe, settings: StudySettings) -> list[Arm]:
     """The arms, once everything that needs no text is known to be right. Raises InputError with every problem."""
     problems: list[str] = []
     arms: list[Arm] = []
-    for check in (settings.check, recipe.check):
+    for check in (settings.check, recipe.check, lambda: _check_device(recipe)):
         try:
             check()
         except InputError as error:
@@ -29,9 +29,19 @@ def check_plan(recipe: Recipe, settings: StudySettings) -> list[Arm]:
         arms = parse_arms(settings.arms, recipe.model, primary=settings.primary, calibrate=settings.calibrate)
     except InputError as error:
         problems += [problem for problem in error.problems if problem not in problems]
+    if settings.calibrate and recipe.steps == 1:
+        problems.append("calibrate needs 2 steps or more: 20 % fewer than 1 are none; give more tokens")
     if problems:
         raise InputError(problems)
     return arms
+
+
+def _check_device(recipe: Recipe) -> None:
+    """Raise InputError for a device that is not here."""
+    if recipe.device.device not in ("auto", "cpu"):  # which are everywhere
+        from ..training.device import choose_device  # imports torch
+
+        choose_device(recipe.device)
 
 
 def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:

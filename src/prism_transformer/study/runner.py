@@ -1,21 +1,19 @@
 """Work through a study with several processes, and tell how far it is from the files that they write."""
 
-import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, RunError, Stopped
+from ..errors import Stopped
 from ..machine import available_cores
-from .folder import Study
+from ..training.recipe import DeviceSettings
+from .folder import Study, status_of
 from .measured import Status
-from .plan import RunKey
+from .plan import RunKey, StudySettings
+from .workers import Workers
 
 POLL_SECONDS = 0.5
 
@@ -48,43 +46,61 @@ class ProgressReader:
 
     def read(self) -> Progress:
         for run, status in self._statuses.items():
-            if status == "pending":
-                records = self._study.records(run)
-                if records:
-                    self._last[run] = records[-1]
-                    self._statuses[run] = self._study.status(run)
+            if status == "pending" and (records := self._study.records(run)):
+                self._last[run] = records[-1]
+                self._statuses[run] = status_of(records)
         tokens = {run: int(record["tokens"]) for run, record in self._last.items()}
         return Progress(dict(self._statuses), tokens, dict(self._last))
 
 
-def run_study(study: Study, *, on_progress: Callable[[Progress], None] = lambda progress: None) -> Progress:
+def run_study(
+    study: Study,
+    *,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    say: Callable[[str], None] = print,
+) -> Progress:
     """Train every run that is left, in `jobs` processes, and return the final progress.
 
     Raises:
+        InputError: a run cannot begin (its device is not here, its checkpoint was damaged).
         RunError: a run could not go on for another reason than a loss that is not finite (a full disk).
         Stopped: SIGINT or SIGTERM; finished runs are safe and the others are saved where they were.
     """
     reader = ProgressReader(study)
     progress = reader.read()
+    total = len(progress.statuses)
     if progress.is_complete:
+        say(f"all {total} runs of {study.folder} are finished: nothing is left to train")
         return progress
-    left = len(progress.statuses) - progress.finished
-    with forwarded_signals() as workers:
-        for number in range(min(left, job_count(study))):
-            workers.append(_start_worker(study, number))
-        while any(worker.poll() is None for worker in workers):
+    if progress.finished:
+        say(f"{progress.finished} of {total} runs are finished: going on with the others")
+    device = study.file.recipe.device
+    jobs = min(total - progress.finished, job_count(study.file.study, device))
+    if warning := crowding(jobs, device):
+        say(warning)
+    with Workers(study.folder, jobs, gpus=_gpu_count() if device.device in ("auto", "cuda") else 0) as workers:
+        while workers.are_alive():
+            _tell(workers, say)
             on_progress(reader.read())
             time.sleep(POLL_SECONDS)
-        codes = [worker.returncode for worker in workers]
+    _tell(workers, say)
     progress = reader.read()
     on_progress(progress)
-    _raise_for(study, codes, progress)
+    safe = f"{progress.finished} of {total} runs are finished and safe; the same command goes on"
+    if workers.stopped_by is not None:
+        raise Stopped(f"stopped: {safe}, and `prism report {study.folder}` judges them", workers.stopped_by)
+    if not progress.is_complete:
+        raise workers.failure(safe)
     return progress
 
 
-def job_count(study: Study) -> int:
+def _tell(workers: Workers, say: Callable[[str], None]) -> None:
+    for sentence in workers.sentences():
+        say(sentence)
+
+
+def job_count(settings: StudySettings, device: DeviceSettings) -> int:
     """Runs side by side: as asked, or one for each GPU, or as many as fit on the cores."""
-    settings, device = study.file.study, study.file.recipe.device
     if settings.jobs is not None:
         return settings.jobs
     if device.device in ("auto", "cuda") and (gpus := _gpu_count()):
@@ -92,67 +108,22 @@ def job_count(study: Study) -> int:
     return max(1, available_cores() // device.threads) if device.threads else 1
 
 
+def crowding(jobs: int, device: DeviceSettings) -> str | None:
+    """A warning where runs side by side want more threads than there are cores."""
+    cores = available_cores()
+    threads = device.threads or cores  # what torch takes by default
+    if jobs == 1 or jobs * threads <= cores or (device.device != "cpu" and _gpu_count()):
+        return None
+    return (
+        f"warning: {jobs} runs side by side with {threads} threads each on {cores} cores will wait for each other; "
+        f"lower --jobs or --threads"
+    )
+
+
 def _gpu_count() -> int:
-    import torch  # only here: a study is planned and watched without it
+    drivers = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows' Linux
+    if sys.platform == "linux" and not any(Path(driver).exists() for driver in drivers):
+        return 0
+    import torch  # slow, so only where there may be a GPU: a study is planned and watched without it
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def _start_worker(study: Study, number: int) -> "subprocess.Popen[bytes]":
-    log = worker_log(study, number)
-    log.parent.mkdir(exist_ok=True)
-    environment = dict(os.environ)
-    if study.file.recipe.device.device in ("auto", "cuda") and (gpus := _gpu_count()):
-        environment["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            [sys.executable, "-m", "prism_transformer.study.worker", str(study.folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-
-
-def worker_log(study: Study, number: int) -> Path:
-    return study.folder / "logs" / f"worker-{number}.log"
-
-
-@contextmanager
-def forwarded_signals() -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """Yield the list of workers; while it is open, SIGINT and SIGTERM go to each of them, and a second one kills."""
-    workers: list[subprocess.Popen[bytes]] = []
-    seen: list[int] = []
-
-    def forward(number: int, frame: object) -> None:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.kill() if seen else worker.send_signal(number)
-        seen.append(number)
-
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield workers
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if seen:
-        exit_code = 130 if seen[0] == signal.SIGINT else 75
-        raise Stopped("stopped; finished runs are safe, and the same command goes on", exit_code)
-
-
-def _raise_for(study: Study, codes: list[int], progress: Progress) -> None:
-    """Turn the exit codes of the workers into one error, with what the worker that failed said last."""
-    failed = [(number, code) for number, code in enumerate(codes) if code]
-    if not failed:
-        return
-    number, code = failed[0]
-    said = worker_log(study, number).read_text(encoding="utf-8", errors="replace").strip()
-    errors = [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
-    message = errors[-1] if errors else "\n".join(said.splitlines()[-15:])
-    if code == 2:
-        raise InputError(message)
-    raise RunError(
-        f"{message}\n{progress.finished} of {len(progress.statuses)} runs are finished and safe "
-        f"(log: {worker_log(study, number)}); the same command goes on"
-    )

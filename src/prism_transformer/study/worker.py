@@ -1,52 +1,67 @@
-"""One process that works through a study: `python -m prism_transformer.study.worker STUDY`.
+"""One process that works through a study: `python -m prism_transformer.study.worker STUDY [PARENT]`.
 
-It takes the next run that nobody has finished or holds, until none is left. Exit codes are the command line's.
+It takes the next run that nobody has finished or holds, until none is left. What another process holds it waits for,
+since that process may die; it ends early where the process PARENT has. Exit codes are the command line's.
 """
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import InputError, RunError, Stopped
+from ..data import Corpus
+from ..errors import DivergedError, ending
 from ..training.loop import train
 from ..training.state import InUseError
+from ..training.text import data_sentences
 from .folder import Study
+from .plan import RunKey
+from .workers import ERROR, SAY
+
+WAIT_SECONDS = 1.0
 
 
-def work(study: Study, *, parent: int | None = None) -> int:
+def work(study: Study, *, parent: int | None = None, say: Callable[[str], None] = print) -> int:
     """Train every run of `study` that is left; returns how many this process trained. Ends early when `parent` died."""
     corpus = study.open_corpus()
     trained = 0
-    for run in study.runs:
-        if parent is not None and os.getppid() != parent:
+    while parent is None or os.getppid() == parent:
+        left = [run for run in study.runs if study.status(run) == "pending"]
+        if not left:
             break
-        if study.status(run) != "pending":
-            continue
-        try:
-            train(study.run_recipe(run), study.run_folder(run), corpus=corpus)
+        if any(_train(study, run, corpus, say) for run in left):  # the first that is free; then look again
             trained += 1
-        except InUseError:
-            continue
-        except RunError as error:
-            if study.status(run) != "diverged":
-                raise
-            print(f"{run.arm}, seed {run.seed}: {error}", flush=True)
+        else:
+            time.sleep(WAIT_SECONDS)
     return trained
+
+
+def _train(study: Study, run: RunKey, corpus: Corpus, say: Callable[[str], None]) -> bool:
+    """Train one run to its end, also a diverged one; False where another process has it."""
+    recipe = study.run_recipe(run)
+    told = data_sentences(study.file.recipe, corpus) + data_sentences(recipe, corpus)  # by `open_study`, once
+    try:
+        train(recipe, study.run_folder(run), corpus=corpus, say=lambda text: None if text in told else say(text))
+    except InUseError:
+        return False
+    except DivergedError as error:
+        say(f"{run.arm}, seed {run.seed}: {error}")
+    return True
 
 
 def main(argv: list[str]) -> int:
     try:
-        work(Study.open(Path(argv[0])), parent=os.getppid())
+        folder, parent = Path(argv[0]), int(argv[1]) if len(argv) > 1 else None
+        work(Study.open(folder), parent=parent, say=lambda sentence: print(f"{SAY}{sentence}", flush=True))
         return 0
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        return stopped.exit_code
+    except (Exception, KeyboardInterrupt) as error:
+        if (end := ending(error)) is None:
+            raise
+        code, sentences = end
+        for sentence in sentences:
+            print(f"{ERROR}{sentence}", flush=True)
+        return code
 
 
 if __name__ == "__main__":

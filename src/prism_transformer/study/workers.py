@@ -1,0 +1,133 @@
+"""The processes that train a study's runs: how they are started, stopped and listened to."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from ..errors import InputError, RunError, Stopped
+
+LOGS = "logs"
+SAY, ERROR = "say: ", "error: "
+"""How the lines of a worker's log begin that are for the user."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One process, with the file that holds all it has written."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def lines(self) -> list[str]:
+        """The whole lines that it has written so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+
+
+class Workers:
+    """`count` processes that work through the study in `folder`, from the beginning of the context on.
+
+    Inside the context SIGINT, SIGTERM and SIGHUP go to each of them, and they save and end; a second signal kills.
+    None outlives the context.
+    """
+
+    def __init__(self, folder: Path, count: int, *, gpus: int) -> None:
+        self._folder, self._count, self._gpus = folder, count, gpus
+        self._workers: list[Worker] = []
+        self._handlers: dict[int, Any] = {}
+        self._told: set[str] = set()
+        self.stopped_by: int | None = None
+        """The exit code of a study that a signal has stopped."""
+
+    def __enter__(self) -> "Workers":
+        self._handlers = {number: signal.signal(number, self._forward) for number in _stopping_signals()}
+        for number in range(self._count):
+            if self.stopped_by is None:
+                self._workers.append(self._start(number))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for worker in self._workers:
+            if worker.is_alive:
+                worker.process.terminate()
+        for worker in self._workers:
+            worker.process.wait()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def are_alive(self) -> bool:
+        return any(worker.is_alive for worker in self._workers)
+
+    def sentences(self) -> list[str]:
+        """What the workers have said since the last call, each sentence once."""
+        lines = [line for worker in self._workers for line in worker.lines() if line.startswith(SAY)]
+        new = [line for line in dict.fromkeys(lines) if line not in self._told]
+        self._told.update(new)
+        return [line.removeprefix(SAY) for line in new]
+
+    def failure(self, safe: str) -> Exception:
+        """The error that ends a study whose workers have ended before its runs; `safe` says what is not lost."""
+        failed = [worker for worker in self._workers if worker.process.returncode]
+        if not failed:
+            return RunError(f"runs are left that no worker could train; {safe}")
+        worker = failed[0]
+        code, lines = worker.process.returncode, worker.lines()
+        errors = [each.strip() for each in re.split(f"^{ERROR}", "\n".join(lines), flags=re.MULTILINE)[1:]]
+        if code == 2 and errors:
+            return InputError(errors)
+        if code == 3 and errors:
+            return RunError("\n".join([*errors, safe]))
+        if code in (75, 130):
+            return Stopped(f"a worker was stopped: {safe}", code)
+        if code < 0:
+            name = signal.Signals(-code).name
+            return RunError(f"{name} ended a worker, as the system does where memory runs out (SIGKILL); {safe}")
+        return RuntimeError("\n".join([f"a worker failed, see {worker.log}", *lines[-15:], safe]))
+
+    def _start(self, number: int) -> Worker:
+        logs = self._folder / LOGS
+        logs.mkdir(exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix="worker-", suffix=".log", dir=logs)  # others may share the folder
+        environment = dict(os.environ)
+        if self._gpus:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self._gpus)))
+            environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % self._gpus]
+        with os.fdopen(descriptor, "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "prism_transformer.study.worker", str(self._folder), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # a terminal's Ctrl-C reaches this process alone, which passes it on once
+            )
+        return Worker(process, Path(name))
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        for worker in self._workers:
+            if not worker.is_alive:
+                continue
+            if self.stopped_by is not None:
+                worker.process.kill()
+            elif os.name == "posix":  # elsewhere a console's Ctrl-C has reached the workers already
+                worker.process.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+        if self.stopped_by is None:
+            self.stopped_by = 130 if number == signal.SIGINT else 75
+
+
+def _stopping_signals() -> list[int]:
+    """SIGINT, SIGTERM, and a closed terminal where it is not ignored (nohup)."""
+    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
