@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from ..data import DataSettings, load_tokenizer
+from ..data import Corpus, DataSettings, is_prepared, load_tokenizer
+from ..data.tokenizer import ByteTokenizer, Gpt2Tokenizer
 from ..errors import InputError
 from ..training.recipe import (
     DeviceSettings,
@@ -58,10 +60,14 @@ def chosen_recipe(options: RecipeOptions) -> Recipe:
 
 
 def vocab_size(recipe: Recipe) -> int:
-    """Ids of the recipe's tokenizer, without preparing any text."""
-    if recipe.data.tokenizer == "bpe":
+    """Ids of the recipe's tokenizer, without preparing any text, or fetching the files of a known one."""
+    paths, tokenizer = recipe.data.paths, recipe.data.tokenizer
+    if len(paths) == 1 and is_prepared(folder := Path(paths[0]).expanduser()):
+        return Corpus.open(folder, tokenizer=None if tokenizer == "bpe" else tokenizer).vocab_size
+    if tokenizer == "bpe":
         return recipe.data.vocab_size
-    return load_tokenizer(recipe.data.tokenizer).vocab_size
+    known = {each.name: each.vocab_size for each in (Gpt2Tokenizer, ByteTokenizer)}
+    return known.get(tokenizer) or load_tokenizer(tokenizer).vocab_size
 
 
 def recipe_argument(argv: list[str]) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from ..settings import to_yaml
+from ..settings import from_mapping, read_yaml, to_yaml
 from ..training.recipe import Recipe, RecipeFile
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
 
@@ -28,30 +28,33 @@ class Train(RecipeOptions):
 
 def main(argv: list[str]) -> int:
     options, _ = parse_over_recipe(Train, argv, _defaults, prog="prism train", recipe="laptop")
-    recipe = chosen_recipe(options)
+    recipe, out = chosen_recipe(options), options.out
     if options.resume is not None:
-        return _resume(options)
+        recipe, out = _recipe_of(options.resume, argv), options.resume
     recipe.check()
     if options.dry_run:
         return _dry_run(recipe, options)
-    if options.out is None:
+    if out is None:
         raise InputError("--out is missing: name the folder of the run, for example --out runs/first")
-    return _train(recipe, options.out, options)
+    return _train(recipe, out, options)
 
 
 def _defaults(file: RecipeFile) -> Train:
     return Train(**recipe_options(file.recipe), recipe=file.name)
 
 
-def _resume(options: Train) -> int:
-    from ..settings import from_mapping, read_yaml
-
-    folder = options.resume
-    assert folder is not None
-    if not (folder / "recipe.yaml").exists():
-        raise InputError(f"{folder} is no run: it has no recipe.yaml; start one with --recipe NAME --out {folder}")
-    recipe = from_mapping(Recipe, read_yaml(folder / "recipe.yaml"), where=str(folder / "recipe.yaml"))
-    return _train(recipe, folder, options)
+def _recipe_of(run: Path, argv: list[str]) -> Recipe:
+    """The recipe of the run to go on with. Raises InputError for a folder that is none, and for other settings."""
+    path = run / "recipe.yaml"
+    problems = []
+    if not path.exists():
+        problems.append(f"{run} is no run: it has no recipe.yaml; start one with --recipe NAME --out {run}")
+    names = [word.partition("=")[0] for word in argv if word.startswith("--")]
+    if others := [name for name in names if name not in ("--resume", "--dry-run", "--json")]:
+        problems.append(f"--resume goes on with the run's own settings; leave out {', '.join(others)}")
+    if problems:
+        raise InputError(problems)
+    return from_mapping(Recipe, read_yaml(path), where=str(path))
 
 
 def _train(recipe: Recipe, out: Path, options: Train) -> int:
@@ -89,7 +92,8 @@ def _dry_run(recipe: Recipe, options: Train) -> int:
     if options.json:
         print(json.dumps(plan))
         return 0
-    print(f"{cost.parameters / 1e6:.1f}M parameters, heads per layer {schedule}, head dims {set(schedule.head_dims)}")
+    dims = ", ".join(str(dim) for dim in sorted(set(schedule.head_dims), reverse=True))
+    print(f"{cost.parameters / 1e6:.1f}M parameters, heads per layer {schedule}, head dims {dims}")
     print(
         f"{recipe.trained_tokens:,} tokens in {recipe.steps:,} steps of {recipe.training.tokens_per_step:,} tokens: "
         f"{recipe.accumulation()} micro-batches of {recipe.training.micro_batch} x {recipe.model.context}"

@@ -111,7 +111,10 @@ class Session:
                     self.log()
                     self.evaluate_on_the_way()
                     self.save_when_due()
-                return self.finish()
+                finished = self.finish()
+                if stopping:  # noted in the last evaluation: whoever trains many runs must not begin the next one
+                    self.stop(stopping[0])
+                return finished
         finally:
             self.metrics.close()
 
