@@ -1,0 +1,48 @@
+"""A corpus of a few hundred tokens and a recipe of 24 steps, which read it two and a half times."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from prism_transformer.data import Corpus, DataSettings, prepare
+from prism_transformer.training.recipe import (
+    DeviceSettings,
+    ModelSettings,
+    OptimizerSettings,
+    Recipe,
+    TrainingSettings,
+)
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta"]
+
+
+def write_text(path: Path, *, words: int, seed: int) -> Path:
+    draw = random.Random(seed)
+    path.write_text(" ".join(draw.choice(WORDS) for _ in range(words)), encoding="utf-8")
+    return path
+
+
+def make_corpus(folder: Path, *, words: int = 140, seed: int = 0) -> Corpus:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = write_text(folder / "text.txt", words=words, seed=seed)
+    settings = DataSettings(paths=(str(text),), tokenizer="bytes", validation_share=0.1, test_share=0.1)
+    return prepare(settings, folder / "data", say=lambda line: None)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory) -> Corpus:
+    return make_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Recipe:
+    """4 sequences of 16 tokens a step, in 2 micro-batches."""
+    return Recipe(
+        model=ModelSettings(layers=2, d_model=16, heads=4, schedule="1x1,4x1", context=16),
+        optimizer=OptimizerSettings(lr=0.01, warmup=0.1),
+        training=TrainingSettings(
+            tokens=24 * 64, tokens_per_step=64, micro_batch=2, evaluations=4, evaluation_tokens=32, log_every=5
+        ),
+        device=DeviceSettings(device="cpu", dtype="float32", threads=1),
+    )
