@@ -8,6 +8,7 @@ from ..errors import InputError
 from ..settings import from_mapping, read_yaml, to_yaml
 from ..training.recipe import Recipe, RecipeFile
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
+from .schedule_card import short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ def _dry_run(recipe: Recipe, options: Train) -> int:
         print(json.dumps(plan))
         return 0
     dims = ", ".join(str(dim) for dim in sorted(set(schedule.head_dims), reverse=True))
-    print(f"{cost.parameters / 1e6:.1f}M parameters, heads per layer {schedule}, head dims {dims}")
+    print(f"{short(cost.parameters)} parameters, heads per layer {schedule}, head dims {dims}")
     print(
         f"{recipe.trained_tokens:,} tokens in {recipe.steps:,} steps of {recipe.training.tokens_per_step:,} tokens: "
         f"{recipe.accumulation()} micro-batches of {recipe.training.micro_batch} x {recipe.model.context}"

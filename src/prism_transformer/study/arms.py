@@ -72,7 +72,7 @@ def parse_arms(
         arms += found
     problems += _duplicates(arms)
     names = [arm.name for arm in arms[1:]]
-    if not names and not calibrate:
+    if not names and not calibrate and not problems:
         problems.append("a study needs an arm besides uniform; for example --arms uniform prism")
     if primary is not None and primary not in names:
         problems.append(f"primary arm {primary!r} is not an arm besides the baseline; {nearest(primary, names)}")

@@ -1,10 +1,12 @@
 """`compare`: from text and arms to a verdict."""
 
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..data import prepare
+from ..data import Corpus, prepare
 from ..errors import InputError
 from ..training.recipe import Recipe
 from ..training.text import check_data, data_sentences
@@ -50,11 +52,25 @@ def open_study(recipe: Recipe, out: Path, *, settings: StudySettings, name: str,
     """Check everything that can be checked before the first run, prepare the text, and write study.yaml."""
     arms = check_plan(recipe, settings)
     refuse_foreign(out, mark=STUDY, beside=("data",))
-    corpus = prepare(recipe.data, out / "data", say=say)
-    check_data(recipe, corpus)
+    corpus = _prepared(recipe, out / "data", say)
     for sentence in data_sentences(recipe, corpus):
         say(sentence)
     return Study.create(out, name=name, settings=settings, recipe=recipe, arms=arms, corpus=corpus)
+
+
+def _prepared(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Corpus:
+    """The text, long enough; what was prepared just now and is too short is taken away, so that other text may come."""
+    is_new = not folder.exists()
+    corpus = prepare(recipe.data, folder, say=say)
+    try:
+        check_data(recipe, corpus)
+    except InputError:
+        if is_new and folder.exists():
+            shutil.rmtree(folder)
+            with suppress(OSError):  # the study's folder, where nothing else is in it
+                folder.parent.rmdir()
+        raise
+    return corpus
 
 
 def conclude(study: Study) -> dict[str, Any]:

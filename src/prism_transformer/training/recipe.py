@@ -295,7 +295,7 @@ def load_recipe(source: str | Path) -> RecipeFile:
     path = Path(source).expanduser()
     if path.suffix in (".yaml", ".yml") or path.exists():
         return _parse(path.stem, read_yaml(path))
-    raise InputError(f"no recipe {str(source)!r}; {nearest(str(source), recipe_names())}; or give a YAML file")
+    raise InputError(f"no recipe or YAML file {str(source)!r}; {nearest(str(source), recipe_names())}")
 
 
 def _shipped() -> Any:
