@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from ..errors import InputError
+from ..errors import InputError, RunError
 from ..settings import from_mapping
 from ..study.arms import Arm
 from ..study.budget import Candidate
@@ -76,7 +76,10 @@ def main(argv: list[str]) -> int:
         study = open_study(recipe, out, settings=settings, name=options.recipe, say=progress.say)
         progress.begin(planned_tokens(study.arms, recipe, study.runs))
         run_study(study, on_progress=progress.show, say=progress.say)
-    show_results(study.folder, conclude(study), as_json=options.json)
+    results = conclude(study)
+    show_results(study.folder, results, as_json=options.json)
+    if all(loss is None for arm in results["arms"].values() for loss in arm["val_loss"]):
+        raise RunError("every run has diverged; lower lr, or lengthen warmup, in another folder (--out)")
     return 0
 
 
@@ -84,7 +87,8 @@ def _parse(argv: list[str]) -> Compare:
     """The options over the named recipe; without a name, over the largest one that fits the budget and the text."""
 
     def over(recipe: str, defaults: Callable[[RecipeFile], Compare] = _defaults) -> Compare:
-        return parse_over_recipe(Compare, argv, defaults, prog="prism compare", recipe=recipe)[0]
+        options, file = parse_over_recipe(Compare, argv, defaults, prog="prism compare", recipe=recipe)
+        return replace(options, recipe=file.name)  # which may have been given as the path of a file
 
     if recipe_argument(argv) is not None or {"-h", "--help"} & set(argv):
         return over(SMALLEST)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -50,7 +51,8 @@ class Workers:
         """The exit code of a study that a signal has stopped."""
 
     def __enter__(self) -> "Workers":
-        self._handlers = {number: signal.signal(number, self._forward) for number in _stopping_signals()}
+        if threading.current_thread() is threading.main_thread():  # no other may handle signals
+            self._handlers = {number: signal.signal(number, self._forward) for number in _stopping_signals()}
         for number in range(self._count):
             if self.stopped_by is None:
                 self._workers.append(self._start(number))
