@@ -87,6 +87,12 @@ def test_studies_runs_and_corpora_among_the_texts_are_left_out(notes: Path) -> N
         (notes / folder / mark).write_text(content)
         (notes / folder / "metrics.jsonl").write_text("{}")
     assert texts(find(notes)) == ["b", "a"]
+    assert texts(find(notes / "*")) == ["b", "a"]
+
+
+def test_empty_path_is_not_this_folder() -> None:
+    with pytest.raises(InputError, match="empty text"):
+        find("")
 
 
 def test_every_faulty_file_is_named(tmp_path: Path) -> None:

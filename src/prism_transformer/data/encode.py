@@ -57,9 +57,9 @@ def survey(sources: Sources) -> Survey:
     if not numbers:
         raise InputError(f"{sources.origin}: no text in it, only {count:,} empty or blank documents")
     return Survey(
-        numbers=np.array(numbers, dtype=np.int64),
-        keys=np.array(keys, dtype=np.uint64),
-        sizes=np.array(sizes, dtype=np.int64),
+        numbers=np.frombuffer(numbers, dtype=np.int64),
+        keys=np.frombuffer(keys, dtype=np.uint64),
+        sizes=np.frombuffer(sizes, dtype=np.int64),
         empty=count - len(numbers),
         replaced=tally.replaced,
     )

@@ -34,7 +34,8 @@ class DataSettings:
     text_field: str = "text"
     """The field of .jsonl lines, and the column of .parquet files, that holds the text."""
     validation_share: float = 0.05
-    """Part of the text, by bytes, held out for validation, on which decisions are made."""
+    """Part of the text, by bytes, held out for validation, on which decisions are made.
+    Of the embedded corpus .05 are 60,000 tokens: they give the difference of two small models to .004 nats a token."""
     test_share: float = 0.05
     """Part of the text, by bytes, held out and never read by a search."""
 

@@ -14,7 +14,7 @@ from ..errors import InputError
 from .corpus import SourceInfo, is_prepared
 from .reading import STDIN_SUFFIX, Document, Tally, is_binary, read_documents
 
-_OWN_FOLDERS = ("study.yaml", "recipe.yaml")  # the marks of a study and a run, which may lie among the texts
+_OWN_MARKS = ("study.yaml", "recipe.yaml")  # of a study and of a run
 
 
 class Sources(Protocol):
@@ -115,6 +115,8 @@ def find_files(paths: Sequence[str], *, text_field: str, spool: Path) -> Files:
 
 def _expand(given: str) -> tuple[list[Path], int, int]:
     """The files of one path or glob, and how many hidden and binary ones were passed over."""
+    if not given:
+        raise InputError("one of the paths is empty text; name a file, a folder, or . for this folder")
     path = Path(given).expanduser()
     if path.is_dir():
         if is_prepared(path):
@@ -130,7 +132,7 @@ def _expand(given: str) -> tuple[list[Path], int, int]:
         raise InputError(f"{given}: {kind}")
     files: list[Path] = []
     hidden = 0
-    for match in matches:
+    for match in (match for match in matches if not _is_own(match)):
         inside, more = _walk(match) if match.is_dir() else ([match], 0)
         files, hidden = files + inside, hidden + more
     return _with_text(given, files, hidden)
@@ -158,7 +160,7 @@ def _walk(root: Path) -> tuple[list[Path], int]:
     hidden = 0
     for folder, names, children in os.walk(root):
         here = Path(folder)
-        if here != root and (is_prepared(here) or any((here / mark).exists() for mark in _OWN_FOLDERS)):
+        if here != root and _is_own(here):
             names.clear()
             continue
         visible = [name for name in children if not name.startswith(".")]
@@ -166,6 +168,11 @@ def _walk(root: Path) -> tuple[list[Path], int]:
         names[:] = sorted(name for name in names if not name.startswith("."))
         files += [here / name for name in sorted(visible) if (here / name).is_file()]
     return files, hidden
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether this is a corpus, a study or a run, which may lie among the texts."""
+    return is_prepared(folder) or any((folder / mark).exists() for mark in _OWN_MARKS)
 
 
 def _save_stdin(spool: Path) -> Path:
