@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..checkpoint import IDENTITY, load_model, save_model
+from ..checkpoint import CHECKPOINTS, IDENTITY, LATEST, latest_checkpoint, load_model, save_model
 from ..errors import InputError, RunError
 from ..files import checksums, read_json, sync_folder, verify, write_json, write_text
 from ..machine import processor
@@ -34,7 +34,7 @@ from .metrics import ENVIRONMENT, METRICS, RECIPE, read_metrics
 from .recipe import Recipe
 
 DATA = "data"
-OPTIMIZER, STATE, LATEST = "optimizer.safetensors", "state.json", "latest"
+OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RunFolder:
         self.path = path
         self.data = path / DATA
         self.metrics = path / METRICS
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / CHECKPOINTS
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -126,8 +126,7 @@ class RunFolder:
 
     def latest(self) -> Path | None:
         """The newest complete checkpoint."""
-        pointer = self.checkpoints / LATEST
-        return self.checkpoints / pointer.read_text(encoding="utf-8").strip() if pointer.exists() else None
+        return latest_checkpoint(self.path)
 
     def save(
         self, model: PrismForCausalLM, optimizer: torch.optim.Optimizer, position: Position, *, data: str, keep: int
