@@ -12,7 +12,10 @@ from prism_transformer.training.recipe import (
     OptimizerSettings,
     Recipe,
     TrainingSettings,
+    with_training,
 )
+
+from .runs import run
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta"]
 
@@ -23,7 +26,7 @@ def write_text(path: Path, *, words: int, seed: int) -> Path:
     return path
 
 
-def make_corpus(folder: Path, *, words: int = 140, seed: int = 0) -> Corpus:
+def make_corpus(folder: Path, *, words: int = 138, seed: int = 0) -> Corpus:
     folder.mkdir(parents=True, exist_ok=True)
     text = write_text(folder / "text.txt", words=words, seed=seed)
     settings = DataSettings(paths=(str(text),), tokenizer="bytes", validation_share=0.1, test_share=0.1)
@@ -46,3 +49,36 @@ def recipe() -> Recipe:
         ),
         device=DeviceSettings(device="cpu", dtype="float32", threads=1),
     )
+
+
+@pytest.fixture(scope="session")
+def logged(recipe) -> Recipe:
+    """One line of metrics for each step, so that a callback can act at any of them."""
+    return with_training(recipe, log_every=1)
+
+
+@pytest.fixture(scope="session")
+def unbroken(recipe, corpus, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "unbroken"
+    run(recipe, out, corpus)
+    return out
+
+
+@pytest.fixture(scope="session")
+def unbroken_logged(logged, corpus, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "unbroken_logged"
+    run(logged, out, corpus)
+    return out
+
+
+@pytest.fixture(scope="session")
+def short(recipe) -> Recipe:
+    """8 steps, each of them logged and saved, with an evaluation after 4."""
+    return with_training(recipe, tokens=8 * 64, log_every=1, evaluations=2, save_minutes=1e-9)
+
+
+@pytest.fixture(scope="session")
+def unbroken_short(short, corpus, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "unbroken_short"
+    run(short, out, corpus)
+    return out

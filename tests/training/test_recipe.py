@@ -197,7 +197,7 @@ def test_a_recipe_is_read_from_a_file_and_its_study_kept_apart(tmp_path):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("demoo", "no recipe 'demoo'; did you mean 'demo'"),
+        ("demoo", "no recipe.* 'demoo'; did you mean 'demo'"),
         ("absent.yaml", r"absent\.yaml cannot be read: No such file"),
         (".", "cannot be read: Is a directory"),
     ],

@@ -161,7 +161,7 @@ class Session:
     def diverged(self, what: str, step: int) -> DivergedError:
         """Note it in the metrics, and return the error that ends the run before the state is touched."""
         lr = learning_rate(step - 1, self.recipe.steps, self.recipe.optimizer)
-        self.write({"step": step, "diverged": True, "lr": lr})
+        self.write({"diverged": True, "lr": lr}, step=step)
         return DivergedError(
             f"{what} at step {step} of seed {self.recipe.training.seed}, with learning rate {lr:.3g}: the run has "
             f"diverged. Last good state: {self.folder.latest() or 'none was saved yet'}. Lower lr, or lengthen warmup"
@@ -229,13 +229,10 @@ class Session:
         exit_code = 130 if signal_number == signal.SIGINT else 75
         raise Stopped(f"stopped at step {self.step} of {self.recipe.steps}, saved; the same command goes on", exit_code)
 
-    def write(self, record: Mapping[str, Any]) -> Record:
-        position = {
-            "step": self.step,
-            "tokens": self.step * self.recipe.training.tokens_per_step,
-            "seconds": self.stopwatch.seconds,
-        }
-        whole = {**position, **record}
+    def write(self, record: Mapping[str, Any], *, step: int | None = None) -> Record:
+        step = self.step if step is None else step
+        tokens = step * self.recipe.training.tokens_per_step
+        whole = {"step": step, "tokens": tokens, "seconds": self.stopwatch.seconds, **record}
         self.metrics.write(whole)
         self._on_record(whole)
         return whole

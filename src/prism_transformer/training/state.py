@@ -214,7 +214,7 @@ def restore_optimizer(
         for key in ("step", "exp_avg", "exp_avg_sq"):
             if f"{name}:{key}" not in tensors:
                 raise InputError(f"{OPTIMIZER} has no {key} of {name}; the checkpoint is damaged or of another model")
-            state[key] = tensors[f"{name}:{key}"].to(parameter.device)
+            state[key] = tensors[f"{name}:{key}"].to(parameter.device, copy=True)  # aligned, as torch allocates
         optimizer.state[parameter] = state
 
 

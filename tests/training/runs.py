@@ -1,0 +1,55 @@
+"""Runs in tests: how they are made, looked at and compared."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from prism_transformer.data import Corpus
+from prism_transformer.training.loop import train
+from prism_transformer.training.metrics import read_metrics
+from prism_transformer.training.recipe import Recipe
+
+STEPS = 24
+TIMES = ("seconds", "tokens_per_second")
+
+
+def quiet(line: str) -> None:
+    """Takes what a run says."""
+
+
+def run(recipe: Recipe, out: Path, corpus: Corpus, **options: Any) -> dict[str, Any]:
+    return train(recipe, out, corpus=corpus, **{"say": quiet} | options)
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    """The lines of metrics without what a clock measured."""
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(out / "metrics.jsonl")]
+
+
+def tensors(out: Path, step: int = STEPS) -> dict[str, torch.Tensor]:
+    """Weights and optimizer state of a checkpoint."""
+    folder = out / "checkpoints" / f"step-{step:06d}"
+    return load_file(folder / "model.safetensors") | load_file(folder / "optimizer.safetensors")
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Bit for bit the same weights and optimizer state at the end, and the same lines of metrics."""
+    assert records(one) == records(other)
+    last = records(one)[-1]["step"]
+    a, b = tensors(one, last), tensors(other, last)
+    assert a.keys() == b.keys()
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+def at_step(step: int, action: Callable[[], None]) -> Callable[[dict[str, Any]], None]:
+    """A callback that acts once, at the first record of `step` or later."""
+    left = [action]
+
+    def on_record(record: dict[str, Any]) -> None:
+        if record["step"] >= step and left:
+            left.pop()()
+
+    return on_record
