@@ -78,7 +78,9 @@ def run_study(
     jobs = min(total - progress.finished, job_count(study.file.study, device))
     if warning := crowding(jobs, device):
         say(warning)
-    with Workers(study.folder, jobs, gpus=_gpu_count() if device.device in ("auto", "cuda") else 0) as workers:
+    gpus = _gpu_count() if device.device in ("auto", "cuda") else 0
+    with Workers(study.folder, gpus=gpus) as workers:
+        workers.start(jobs)
         while workers.are_alive():
             _tell(workers, say)
             on_progress(reader.read())

@@ -36,14 +36,13 @@ class Worker:
 
 
 class Workers:
-    """`count` processes that work through the study in `folder`, from the beginning of the context on.
+    """The processes that work through the study in `folder`; none outlives the context.
 
     Inside the context SIGINT, SIGTERM and SIGHUP go to each of them, and they save and end; a second signal kills.
-    None outlives the context.
     """
 
-    def __init__(self, folder: Path, count: int, *, gpus: int) -> None:
-        self._folder, self._count, self._gpus = folder, count, gpus
+    def __init__(self, folder: Path, *, gpus: int) -> None:
+        self._folder, self._gpus = folder, gpus
         self._workers: list[Worker] = []
         self._handlers: dict[int, Any] = {}
         self._told: set[str] = set()
@@ -53,9 +52,6 @@ class Workers:
     def __enter__(self) -> "Workers":
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
             self._handlers = {number: signal.signal(number, self._forward) for number in _stopping_signals()}
-        for number in range(self._count):
-            if self.stopped_by is None:
-                self._workers.append(self._start(number))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -66,6 +62,14 @@ class Workers:
             worker.process.wait()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+
+    def start(self, count: int) -> None:
+        """Start `count` workers; none is left where a signal came meanwhile."""
+        for number in range(count):
+            self._workers.append(self._start(number))
+        if self.stopped_by is not None:  # what began before the signal was noted has not heard it
+            for worker in self._workers:
+                worker.process.kill()
 
     def are_alive(self) -> bool:
         return any(worker.is_alive for worker in self._workers)
