@@ -61,6 +61,8 @@ class Study:
         if values.get("format") != FORMAT:
             raise InputError(f"{path}: format {values.get('format')!r} is not known; {FORMAT!r} is")
         arms = values.pop("arms", None)
+        if missing := {"study", "recipe"} - values.keys():  # whose settings all have defaults
+            raise InputError(f"{path}: {' and '.join(sorted(missing))} is missing; restore the file")
         file = from_mapping(StudyFile, values, where=str(path))
         try:
             file.study.check()
@@ -266,7 +268,7 @@ def _read_arm(name: Any, value: Any, recipe: Recipe) -> Arm:
         raise ValueError("no name of an arm")
     if value["role"] not in get_args(Role):
         raise ValueError(f"role {value['role']!r} is none of {', '.join(get_args(Role))}")
-    for key, choice in value["settings"].items():
+    for key, choice in dict(value["settings"]).items():
         if choice not in SETTINGS.get(key, ()):
             raise ValueError(f"settings: {key}={choice!r} is none of an arm")
     schedule = HeadSchedule.parse(value["heads"], d_model=recipe.model.d_model, n_layers=recipe.model.layers)
