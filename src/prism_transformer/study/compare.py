@@ -77,11 +77,11 @@ def conclude(study: Study) -> dict[str, Any]:
     """Judge what is there: write results.json and report.html, and return the results."""
     study = Study.open(study.folder)  # another process may have extended it
     runs = [study.result(run) for run in study.runs]
+    if all(run.status != "pending" for run in runs):
+        study = study.looked()
     results = analyse(study.arm_infos(), runs, study.endpoint())
     write_results(study.folder, results)
     write_report(study.folder, results, report_context(study, runs, results))
-    if all(run.status != "pending" for run in runs):
-        study.looked()
     return results
 
 

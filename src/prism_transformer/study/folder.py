@@ -223,13 +223,14 @@ class Study:
             looks=self.file.looks,
         )
 
-    def looked(self) -> None:
-        """Record that all planned runs were finished and judged: a later extension is one more look."""
+    def looked(self) -> "Study":
+        """This study, recorded as one whose planned runs are all finished: a later extension is one more look."""
         with FileLock(self.folder / LOCK):
             now = Study.open(self.folder)  # another process may have looked or extended it
             looks = tuple(sorted({*now.file.looks, self.file.study.seeds}))
             if looks != now.file.looks:
                 Study(self.folder, replace(now.file, looks=looks), now.arms)._write()
+        return Study(self.folder, replace(self.file, looks=looks), self.arms)
 
 
 def status_of(records: list[dict[str, Any]]) -> Status:
