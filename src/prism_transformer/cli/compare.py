@@ -43,7 +43,7 @@ CALIBRATION = {
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(RecipeOptions):
-    """Compare head schedules: train each with several seeds, and judge the paired differences."""
+    """Train each head schedule with several seeds, and judge the paired differences."""
 
     recipe: str = ""
     """Name of a recipe (demo, laptop, small, medium, large) or a YAML file; default: the largest that fits the budget

@@ -18,8 +18,7 @@ from .recipes import CONFIG
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Judge a study as far as it is and write its results.json and report.html again; or do so for the losses of any
-    other trainer."""
+    """Judge a study again, as far as it is, or the losses of any other trainer."""
 
     study: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[STUDY]")] = ()
     """The study folder."""
