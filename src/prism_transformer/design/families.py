@@ -47,6 +47,8 @@ def expand_arm(text: str, *, n_layers: int, d_model: int, base_heads: int) -> di
         raise InputError(f"arm {text!r}: {name!r} is no name; use letters, digits, dot, dash and underscore")
     if equals and source == "sweep":
         raise InputError(f"arm {text!r}: a sweep is many schedules and cannot take one name; write sweep")
+    if n_layers < 1:
+        raise InputError(f"layers={n_layers} must be at least 1")
     try:
         uniform = HeadSchedule.parse(f"{base_heads}x{n_layers}", d_model=d_model)
     except ScheduleError as error:
