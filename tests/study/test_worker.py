@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from prism_transformer.errors import RunError, Stopped
+from prism_transformer.errors import RunError, Stopped, ending
 from prism_transformer.study import worker
 from prism_transformer.study.folder import Study
 from prism_transformer.study.worker import main, work
@@ -19,8 +21,8 @@ Begin = Callable[..., Study]
 
 
 def contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
-    """Every file of the runs, with its date."""
-    files = [path for path in folder.glob("runs/**/*") if path.is_file() and not path.name.startswith(".")]
+    """Every file below a folder, with its date."""
+    files = [path for path in folder.glob("**/*") if path.is_file() and not path.name.startswith(".")]
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
@@ -30,16 +32,16 @@ def quiet(sentence: str) -> None:
 
 def test_a_finished_study_has_every_run_and_is_not_touched_again(finished: Study) -> None:
     assert [finished.status(run) for run in finished.runs] == ["done"] * 4
-    before = contents(finished.folder)
+    before = contents(finished.folder / "runs")
     assert work(finished, say=quiet) == 0
-    assert contents(finished.folder) == before
+    assert contents(finished.folder / "runs") == before
 
 
 def test_only_the_runs_that_an_extension_adds_are_trained(begin: Begin, finished: Study) -> None:
-    before = contents(finished.folder)
+    before = contents(finished.folder / "runs")
     more = begin(finished.folder, seeds=3)
     assert work(more, say=quiet) == 2
-    after = contents(finished.folder)
+    after = contents(finished.folder / "runs")
     assert {path: after[path] for path in before} == before
     assert [more.status(run) for run in more.runs] == ["done"] * 6
 
@@ -148,6 +150,30 @@ def test_a_stopped_study_goes_on_to_the_same_losses(
     assert [study.result(run).val_loss for run in study.runs] == [
         finished_once.result(run).val_loss for run in finished_once.runs
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="mounts a small disk, as root on Linux")
+def test_a_full_disk_ends_the_worker_and_the_same_study_goes_on(begin: Begin, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        study = begin(disk / "study", seeds=4)
+        with pytest.raises((RunError, OSError)) as caught:
+            work(study, say=quiet)
+        code, sentences = ending(caught.value) or (1, ())
+        assert code == 3 and "no space left on" in sentences[0].lower()
+        done = [run for run in study.runs if study.status(run) == "done"]
+        assert 0 < len(done) < 8
+        before = contents(study.run_folder(done[0]))
+
+        subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+        assert work(study, say=quiet) == 8 - len(done)
+        assert contents(study.run_folder(done[0])) == before
+        assert [study.status(run) for run in study.runs] == ["done"] * 8
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.mark.parametrize(

@@ -72,14 +72,17 @@ def vocab_size(recipe: Recipe) -> int:
 
 def recipe_argument(argv: list[str]) -> str | None:
     """The value of --recipe, wherever it stands."""
-    for index, word in enumerate(argv):
+    given = []
+    for word, following in zip(argv, [*argv[1:], "--"], strict=True):
         if word.startswith("--recipe="):
-            return word.removeprefix("--recipe=")
-        if word == "--recipe":
-            if index + 1 == len(argv) or argv[index + 1].startswith("--"):
-                raise InputError("--recipe needs the name of a recipe or a YAML file")
-            return argv[index + 1]
-    return None
+            given.append(word.removeprefix("--recipe="))
+        elif word == "--recipe":
+            given.append(following)
+    if any(not name or name.startswith("--") for name in given):
+        raise InputError("--recipe needs the name of a recipe or a YAML file")
+    if len(given) > 1:
+        raise InputError(f"--recipe is given {len(given)} times ({', '.join(given)}); give one")
+    return given[0] if given else None
 
 
 def parse_over_recipe(

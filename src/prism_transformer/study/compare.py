@@ -59,16 +59,17 @@ def open_study(recipe: Recipe, out: Path, *, settings: StudySettings, name: str,
 
 
 def _prepared(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Corpus:
-    """The text, long enough; what was prepared just now and is too short is taken away, so that other text may come."""
-    is_new = not folder.exists()
-    corpus = prepare(recipe.data, folder, say=say)
+    """The text, long enough. Of text that cannot be used nothing is left, so that the corrected command can begin."""
+    study, data_is_new, study_is_new = folder.parent, not folder.exists(), not folder.parent.exists()
     try:
+        corpus = prepare(recipe.data, folder, say=say)
         check_data(recipe, corpus)
     except InputError:
-        if is_new and folder.exists():
-            shutil.rmtree(folder)
-            with suppress(OSError):  # the study's folder, where nothing else is in it
-                folder.parent.rmdir()
+        if data_is_new and not (study / STUDY).exists():  # which another process may have written meanwhile
+            shutil.rmtree(folder, ignore_errors=True)
+            if study_is_new:
+                with suppress(OSError):
+                    study.rmdir()
         raise
     return corpus
 
