@@ -59,9 +59,11 @@ def _recipe_of(run: Path, argv: list[str]) -> Recipe:
 
 
 def _train(recipe: Recipe, out: Path, options: Train) -> int:
+    from ..kernels.allocation import keep_freed_memory
     from ..training.loop import train  # imports torch: after the settings are known to be right
     from .progress import RunProgress
 
+    keep_freed_memory()
     with RunProgress(recipe) as progress:
         final = train(recipe, out, on_record=progress.show, say=progress.say)
     if options.json:

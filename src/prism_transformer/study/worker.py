@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..data import Corpus
 from ..errors import DivergedError, ending
+from ..kernels.allocation import keep_freed_memory
 from ..training.loop import train
 from ..training.state import InUseError
 from ..training.text import data_sentences
@@ -52,6 +53,7 @@ def _train(study: Study, run: RunKey, corpus: Corpus, say: Callable[[str], None]
 
 def main(argv: list[str]) -> int:
     try:
+        keep_freed_memory()
         folder, parent = Path(argv[0]), int(argv[1]) if len(argv) > 1 else None
         work(Study.open(folder), parent=parent, say=lambda sentence: print(f"{SAY}{sentence}", flush=True))
         return 0
