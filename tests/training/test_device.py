@@ -40,7 +40,9 @@ def test_cuda_asked_for_and_absent_is_refused(name):
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_gpu_beyond_those_here_is_refused():
-    assert choose_device(DeviceSettings(device="cuda:1", dtype="float32")).device == torch.device("cuda:1")
+    found = choose_device(DeviceSettings(device="cuda:1", dtype="float32"))
+    assert found.device == torch.device("cuda:1")
+    assert found.sentences == ("device cuda:1, float32: as asked; its matrix products are rounded to TF32",)
     with pytest.raises(InputError, match=r"device=cuda:2 is not here: .* sees 2 CUDA devices"):
         choose_device(DeviceSettings(device="cuda:2"))
 

@@ -74,7 +74,8 @@ def _device(name: str) -> torch.device:
 
 def _dtype(device: torch.device, name: str) -> tuple[torch.dtype, str]:
     if name != "auto":
-        return getattr(torch, name), "as asked"
+        rounding = "; its matrix products are rounded to TF32" if (device.type, name) == ("cuda", "float32") else ""
+        return getattr(torch, name), f"as asked{rounding}"
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.bfloat16, "the GPU computes in bfloat16"
