@@ -4,6 +4,7 @@ import difflib
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 VERBS = {
     "schedule": "design: which schedules are legal, which to try, what they cost",
@@ -51,6 +52,9 @@ def _guarded(verb: str, arguments: list[str]) -> int:
     from ..errors import InputError, ending
     from ..model.head_schedule import ScheduleError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # "?" for ± where an encoding has none, as in a pipe on Windows
+            stream.reconfigure(errors="replace")
     try:
         code: int = import_module(f".{verb}", __name__).main(arguments)
         sys.stdout.flush()

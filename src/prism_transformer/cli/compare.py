@@ -19,7 +19,7 @@ from ..study.compare import conclude, open_study
 from ..study.estimate import Estimate, check_disk, describe
 from ..study.folder import STUDY, Study
 from ..study.plan import StudySettings, planned_tokens
-from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator
+from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator, text_problems
 from ..study.runner import run_study
 from ..study.table import terminal_table
 from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile, recipe_names, with_model
@@ -71,6 +71,8 @@ def main(argv: list[str]) -> int:
     recipe, settings = apply_budget(recipe, settings, out, vocab_size=size, fixed=fixed)
     if options.dry_run:
         _show_plan(estimator(arms, vocab_size=size)(recipe, settings), arms, recipe, out, as_json=options.json)
+        for problem in text_problems(recipe):
+            print(f"warning: {problem}", file=sys.stderr)
         return 0
     with CompareProgress() as progress:
         study = open_study(recipe, out, settings=settings, name=options.recipe, say=progress.say)

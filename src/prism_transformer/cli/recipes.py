@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -73,7 +74,7 @@ def vocab_size(recipe: Recipe) -> int:
 def recipe_argument(argv: list[str]) -> str | None:
     """The value of --recipe, wherever it stands."""
     given = []
-    for word, following in zip(argv, [*argv[1:], "--"], strict=True):
+    for word, following in pairwise([*argv, "--"]):
         if word.startswith("--recipe="):
             given.append(word.removeprefix("--recipe="))
         elif word == "--recipe":
@@ -89,20 +90,20 @@ def parse_over_recipe(
     kind: type[T], argv: list[str], defaults: Callable[[RecipeFile], T], *, prog: str, recipe: str
 ) -> tuple[T, RecipeFile]:
     """Parse `argv` into `kind`, whose defaults are those of the recipe that `argv` names, or of `recipe`."""
-    if problems := _misread(argv):
-        raise InputError(problems)
+    refuse_misread(argv)
     file = load_recipe(recipe_argument(argv) or recipe)
     return tyro.cli(kind, args=argv, default=defaults(file), prog=prog, config=CONFIG), file
 
 
-def _misread(argv: list[str]) -> list[str]:
-    """What would be taken for something else than was meant: a flag with a value, --data without one."""
+def refuse_misread(argv: list[str]) -> None:
+    """Raise InputError for what would be taken for something else: a flag with a value, --data without one."""
     problems = []
-    for word, following in zip(argv, [*argv[1:], "--"], strict=True):
+    for word, following in pairwise([*argv, "--"]):
         option, equals, value = word.partition("=")
         value = value if equals else following
         if option.startswith("--") and value.lower() in ("true", "false"):
             problems.append(f"{option} {value}: a flag takes no value; give it alone, or leave it out")
         if option == "--data" and (not value or value.startswith("--")):
             problems.append("--data needs a path; to read the documentation of Python, leave it out")
-    return problems
+    if problems:
+        raise InputError(problems)

@@ -13,7 +13,7 @@ from ..study.losses_csv import read_losses
 from ..study.report import write_report
 from ..study.results import analyse, write_results
 from .compare import show_results
-from .recipes import CONFIG
+from .recipes import CONFIG, refuse_misread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,14 @@ class Report:
 
 
 def main(argv: list[str]) -> int:
+    refuse_misread(argv)
     options = tyro.cli(Report, args=argv, prog="prism report", config=CONFIG)
     if options.csv is not None and not options.study:
         return _from_csv(options)
     if len(options.study) != 1 or options.csv is not None:
         raise InputError("give one study folder, or --from and a file of losses")
+    if astray := [f"--{name}" for name in ("baseline", "primary", "out") if getattr(options, name) is not None]:
+        raise InputError(f"{' and '.join(astray)} {'belongs' if len(astray) == 1 else 'belong'} to --from")
     study = Study.open(options.study[0])
     show_results(study.folder, conclude(study), as_json=options.json)
     return 0

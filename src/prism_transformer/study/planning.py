@@ -44,6 +44,15 @@ def _check_device(recipe: Recipe) -> None:
         choose_device(recipe.device)
 
 
+def text_problems(recipe: Recipe) -> tuple[str, ...]:
+    """Why the text of a recipe cannot be read; a plan can do without it."""
+    try:
+        text_tokens(recipe.data, recipe.data.vocab_size, "validation")
+    except InputError as error:
+        return error.problems
+    return ()
+
+
 def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
     """Estimates for one recipe's model; its speed is measured at the first one."""
 
@@ -59,7 +68,7 @@ def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
             arms,
             settings,
             vocab_size=vocab_size,
-            validation_tokens=text_tokens(recipe.data, vocab_size, "validation"),
+            validation_tokens=None if text_problems(recipe) else text_tokens(recipe.data, vocab_size, "validation"),
             jobs=job_count(settings, recipe.device),
             speed=measured[0],
         )
