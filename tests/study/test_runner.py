@@ -103,7 +103,8 @@ def test_a_signal_reaches_each_worker_once_and_it_may_save(
     thread.join()
     assert caught.value.exit_code == code
     assert "0 of 4 runs are finished and safe; the same command goes on" in str(caught.value)
-    assert len(said) == 2 and all(sentence.startswith("saved") for sentence in said)
+    assert said[0].startswith("stopping: the runs save where they are")
+    assert len(said) == 3 and all(sentence.startswith("saved") for sentence in said[1:])
     assert signal.getsignal(number) is before
 
 

@@ -76,7 +76,8 @@ class Workers:
 
     def sentences(self) -> list[str]:
         """What the workers have said since the last call, each sentence once."""
-        lines = [line for worker in self._workers for line in worker.lines() if line.startswith(SAY)]
+        lines = [f"{SAY}stopping: the runs save where they are; once more ends them at once"] * bool(self.stopped_by)
+        lines += [line for worker in self._workers for line in worker.lines() if line.startswith(SAY)]
         new = [line for line in dict.fromkeys(lines) if line not in self._told]
         self._told.update(new)
         return [line.removeprefix(SAY) for line in new]
