@@ -19,7 +19,7 @@ from prism_transformer.evaluation.loss import evaluate_loss
 from prism_transformer.training import loop, state
 from prism_transformer.training.device import torch_settings_kept
 from prism_transformer.training.loop import new_model, train
-from prism_transformer.training.metrics import Metrics, read_metrics
+from prism_transformer.training.metrics import Metrics, Stopwatch, read_metrics
 from prism_transformer.training.recipe import with_model, with_training
 from prism_transformer.training.state import InUseError, RunFolder
 
@@ -134,6 +134,27 @@ def test_saving_often_leaves_training_bit_for_bit_the_same(tmp_path, recipe, cor
     assert_same_run(out, unbroken)
 
 
+def test_tokens_per_second_count_training_and_neither_evaluation_nor_saving(tmp_path, short, corpus, monkeypatch):
+    """By a clock on which a step takes 2 s, an evaluation and a save 1000 s each: 64 tokens a step are 32 a second."""
+    now = [0.0]
+
+    def takes(seconds: float, function):
+        def timed(*arguments, **options):
+            now[0] += seconds
+            return function(*arguments, **options)
+
+        return timed
+
+    monkeypatch.setattr(loop, "Stopwatch", lambda seconds: Stopwatch(seconds, clock=lambda: now[0]))
+    monkeypatch.setattr(loop, "train_windows", takes(2, loop.train_windows))
+    monkeypatch.setattr(loop, "evaluate_loss", takes(1000, loop.evaluate_loss))
+    monkeypatch.setattr(state, "save_model", takes(1000, state.save_model))
+    run(short, tmp_path / "run", corpus)
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["seconds"] for line in lines] == [2 * line["step"] for line in lines]
+    assert {line["tokens_per_second"] for line in lines if "loss" in line} == {32}
+
+
 def test_a_seed_gives_one_run_and_another_seed_another(tmp_path, recipe, corpus, unbroken):
     run(recipe, tmp_path / "same", corpus)
     assert_same_run(tmp_path / "same", unbroken)
@@ -221,6 +242,19 @@ def test_a_folder_of_others_is_refused_before_any_text_is_read(tmp_path, recipe)
     with pytest.raises(InputError, match="is no run and not empty"):
         train(replace(recipe, data=DataSettings(paths=("absent.txt",))), tmp_path, say=quiet)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_data_of_others_is_not_touched(tmp_path, recipe):
+    text = write_text(tmp_path / "text.txt", words=140, seed=0)
+    (tmp_path / "run" / "data").mkdir(parents=True)
+    (tmp_path / "run" / "data" / "measured.csv").write_text("1,2")
+    with pytest.raises(InputError, match="data: holds files, but no prepared corpus"):
+        train(replace(recipe, data=DataSettings(paths=(str(text),))), tmp_path / "run", say=quiet)
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file() and p.name != ".lock"} == {
+        "text.txt",
+        "run/data/measured.csv",
+    }
+    assert not (tmp_path / "run" / ".lock").exists()
 
 
 def test_a_run_in_use_is_refused(tmp_path, recipe, corpus):

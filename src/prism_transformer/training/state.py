@@ -65,7 +65,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process. Nothing is left of a new folder into which nothing was written.
+        """Hold the run for this process. Where no run begins, nothing is left of the lock and of a new, empty folder.
 
         Raises InUseError where a live process has the run, and InputError for a folder that holds something else.
         """
@@ -86,9 +86,9 @@ class RunFolder:
         finally:
             owner.unlink(missing_ok=True)
             lock.release()
-            if [path.name for path in self.path.iterdir()] in ([], [".lock"]):
+            if not (self.path / RECIPE).exists():  # no run began here
                 (self.path / ".lock").unlink(missing_ok=True)
-                if is_new:
+                if is_new and not any(self.path.iterdir()):
                     self.path.rmdir()
 
     def _refuse_foreign(self) -> None:
