@@ -1,4 +1,4 @@
-"""The one validation loss: nats a token over a fixed, packed stream, and the same in bits per byte."""
+"""The one validation loss: nats a token over a fixed, packed stream, in bits per byte, and by place in the context."""
 
 import math
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from transformers import PreTrainedModel
 
 from ..data.batches import EvaluationWindows, evaluation_windows
 from ..data.corpus import TokenStream
-from ..model.modeling_prism import PrismForCausalLM
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TextLoss:
 
 
 def evaluate_loss(
-    model: PrismForCausalLM,
+    model: PreTrainedModel,
     stream: TokenStream,
     *,
     context: int,
@@ -43,6 +43,11 @@ def evaluate_loss(
     losses = token_losses(
         model, stream, context=context, batch_size=batch_size, max_tokens=max_tokens, autocast=autocast
     )
+    return text_loss(losses, stream)
+
+
+def text_loss(losses: npt.NDArray[np.float32], stream: TokenStream) -> TextLoss:
+    """The mean of `losses` [tokens], of all tokens of `stream` but the first, or of those of its first windows."""
     nats = float(losses.sum(dtype=np.float64))
     bits_per_byte = None
     if len(losses) == len(stream) - 1 and stream.text_bytes:  # the bytes of other programs' shards take long to count
@@ -52,7 +57,7 @@ def evaluate_loss(
 
 @torch.no_grad()
 def token_losses(
-    model: PrismForCausalLM,
+    model: PreTrainedModel,
     stream: TokenStream,
     *,
     context: int,
@@ -75,6 +80,31 @@ def token_losses(
             parts.append(losses_N.cpu().numpy())
     model.train(was_training)
     return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class PositionLoss:
+    """The mean loss of the tokens that were predicted from `first` to `last` tokens of their window."""
+
+    first: int
+    last: int
+    nats_per_token: float
+    tokens: int
+
+
+def loss_by_position(losses: npt.NDArray[np.float32], *, context: int) -> list[PositionLoss]:
+    """How the loss falls as more of the context is seen: 1 token, 2 to 3, 4 to 7, … up to the whole context.
+
+    `losses` [tokens] are those of `token_losses` with the same context.
+    """
+    seen = np.arange(len(losses)) % context + 1
+    found, first = [], 1
+    while first <= min(context, len(losses)):
+        last = min(2 * first - 1, context)
+        of_bucket = losses[(first <= seen) & (seen <= last)]
+        found.append(PositionLoss(first, last, float(of_bucket.mean(dtype=np.float64)), len(of_bucket)))
+        first *= 2
+    return found
 
 
 def _batches(windows: EvaluationWindows, batch_size: int, max_tokens: int | None) -> Iterator[npt.NDArray[np.int64]]:
