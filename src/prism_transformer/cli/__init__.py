@@ -10,6 +10,8 @@ VERBS = {
     "schedule": "design: which schedules are legal, which to try, what they cost",
     "compare": "compare: does a schedule beat uniform heads, on my text, how sure?",
     "train": "train: one model",
+    "eval": "understand: what a model scores on tasks and on text",
+    "attention": "understand: how far each layer looks back",
     "data": "text to token shards",
     "report": "the result of a study again, or of another trainer's losses",
 }

@@ -91,3 +91,19 @@ class CompareProgress(_Live):
             self.say(f"[{len(self._told)}/{runs}] seed {run.seed} {run.arm}: {outcome}")
         names = ", ".join(f"{run.arm} {run.seed}" for run in running[:2])
         self.move(f"{progress.finished}/{runs} runs; {names}", sum(progress.tokens.values()))
+
+
+class ScoreProgress(_Live):
+    """The progress of scoring: which model, and how much of its texts."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._name = ""
+
+    def begin(self, name: str) -> None:
+        """A model is being loaded."""
+        self._name = name
+        self._bar.update(self._task, description=name, completed=0, total=None)
+
+    def show(self, done: int, total: int) -> None:
+        self._bar.update(self._task, description=f"{self._name}: {done:,} of {total:,}", completed=done, total=total)

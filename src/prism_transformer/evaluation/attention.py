@@ -71,7 +71,7 @@ def kept_attention(
     stream, name = _stream(loaded, text, text_field)
     settings = {
         "model": loaded.describe(),
-        "text": {"origin": stream.where, "sha256": name},
+        "text": {"origin": stream.where if text else "validation split of training", "sha256": name},
         "sequences": sequences,
         "context": context,
         "documents": documents,

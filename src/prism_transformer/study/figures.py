@@ -1,14 +1,15 @@
 """The report's pictures: SVG that stands inside the page and takes its colours from it.
 
-Matplotlib draws with placeholder colours; `_svg` turns them into the page's CSS variables, so that one picture serves
-light and dark. The series colours are Okabe and Ito's, which people with any colour vision tell apart; each series also
-has its own dashes.
+Matplotlib draws with placeholder colours; `page_svg` turns them into the page's CSS variables, so that one picture
+serves light and dark. The series colours are Okabe and Ito's, which people with any colour vision tell apart; each
+series also has its own dashes.
 """
 
 import html
 import io
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -58,6 +59,39 @@ STYLE: dict[Any, Any] = {
 }
 
 
+Palette = Mapping[str, str]
+"""What the placeholder colours become; an empty one leaves them for `page_svg`."""
+
+LIGHT: Palette = {
+    INK: "#1c1e21",
+    FAINT: "#8a9099",
+    PAPER: "#ffffff",
+    **dict(
+        zip(
+            SERIES,
+            ("#3b3f45", "#0072b2", "#d55e00", "#009e73", "#b0568f", "#b07d00", "#3f93c6", "#7a6a53"),
+            strict=True,
+        )
+    ),
+}
+"""The page's light colours, for pictures that stand alone."""
+
+
+def styled(palette: Palette) -> dict[Any, Any]:
+    """The house style in the colours of a palette."""
+    return {key: palette.get(value, value) if isinstance(value, str) else value for key, value in STYLE.items()}
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure drawn in the palette LIGHT as `path`.svg and `path`.png, on white; returns both."""
+    written = []
+    with mpl.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "path"}):
+        for suffix, options in ((".svg", {"metadata": {"Date": None}}), (".png", {"dpi": 200})):
+            figure.savefig(path.with_suffix(suffix), facecolor=LIGHT[PAPER], **options)
+            written.append(path.with_suffix(suffix))
+    return written
+
+
 def series_style(names: Sequence[str]) -> dict[str, tuple[str, Any]]:
     """name -> (colour, dashes), the same in every picture; `names` has the baseline first.
 
@@ -89,7 +123,7 @@ def differences(results: Mapping[str, Any], names: Sequence[str], label: str) ->
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         figure.supxlabel(f"loss minus {results['baseline']}'s, % of the loss (left is better)", fontsize="medium")
-        return _svg(figure, "differences-" + "-".join(names), label)
+        return page_svg(figure, "differences-" + "-".join(names), label)
 
 
 def _difference(axes: Axes, row: int, entry: Mapping[str, Any], colour: str) -> None:
@@ -122,7 +156,7 @@ def loss_curves(results: Mapping[str, Any], names: Sequence[str]) -> str | None:
     first = max(curve[-1]["tokens"] for curve in curves.values()) / 2
     styles = series_style(_ordered(results))
     with mpl.rc_context(STYLE):
-        figure, axes = _plot(len(curves))
+        figure, axes = plot_for(len(curves))
         for name, curve in curves.items():
             points = [point for point in curve if point["tokens"] >= first]
             _band(
@@ -148,7 +182,7 @@ def difference_curves(results: Mapping[str, Any], names: Sequence[str]) -> str |
     first = max(curve[-1]["tokens"] for curve in curves.values()) / 2
     styles = series_style(_ordered(results))
     with mpl.rc_context(STYLE):
-        figure, axes = _plot(len(curves))
+        figure, axes = plot_for(len(curves))
         axes.axhline(0, color=INK, lw=1)
         for name, curve in curves.items():
             points = [point for point in curve if point["tokens"] >= first]
@@ -158,7 +192,8 @@ def difference_curves(results: Mapping[str, Any], names: Sequence[str]) -> str |
         return _finish(figure, axes, "difference-curves", f"Difference to {results['baseline']} against tokens")
 
 
-def _plot(series: int) -> tuple[Figure, Axes]:
+def plot_for(series: int) -> tuple[Figure, Axes]:
+    """A picture with room for the names of so many series above it."""
     legend_rows = (series + 1) // 2
     figure = Figure(figsize=(WIDTH, 3.0 + 0.22 * legend_rows), layout="constrained")
     return figure, figure.add_subplot()
@@ -183,7 +218,7 @@ def _finish(figure: Figure, axes: Axes, name: str, label: str) -> str:
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tokens(value)))
     figure.legend(loc="outside upper left", ncols=2, handlelength=2.6)
-    return _svg(figure, name, label)
+    return page_svg(figure, name, label)
 
 
 def _tokens(value: float) -> str:
@@ -193,7 +228,7 @@ def _tokens(value: float) -> str:
     return f"{value:g}"
 
 
-def _svg(figure: Figure, name: str, label: str) -> str:
+def page_svg(figure: Figure, name: str, label: str) -> str:
     """The figure as an element of the page: no XML head, no ids shared with another figure, colours from CSS."""
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}):

@@ -1,0 +1,132 @@
+"""What `prism eval` prints: a block for each text and task, the differences, and what the numbers depend on."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+COLUMNS = 80
+DECISIONS = {"higher": "higher", "lower": "lower", "cannot_tell": "cannot tell"}
+Entry = Mapping[str, Any]
+
+
+def text_lines(runs: Sequence[Entry]) -> list[str]:
+    """Loss and bits per byte of each model, and its loss along the context."""
+    scored = [run for run in runs if "text" in run]
+    if not scored:
+        return []
+    first = scored[0]["text"]
+    width = min(32, max(len(run["name"]) for run in scored))
+    lines = [f"text: {first['origin']}, {first['text_bytes']:,} bytes", ""]
+    lines.append(f"{'model':{width}}  {'nats/token':>10}  {'bits/byte':>9}  {'tokens':>12}  {'context':>7}")
+    for run in scored:
+        text = run["text"]
+        bits = "–" if text["bits_per_byte"] is None else f"{text['bits_per_byte']:.4f}"
+        for k, name in enumerate(textwrap.wrap(run["name"], width)):
+            rest = (
+                f"  {text['nats_per_token']:>10.4f}  {bits:>9}  {text['tokens']:>12,}  {text['context']:>7,}"
+                if k == 0
+                else ""
+            )
+            lines.append(f"{name:{width}}{rest}")
+    return [*lines, "", *_position_lines(scored), ""]
+
+
+def _position_lines(runs: Sequence[Entry]) -> list[str]:
+    lines = ["nats per token by the tokens of the window seen before:", ""]
+    for run in runs:
+        cells = [f"{_span(each)}: {each['nats_per_token']:.3f}" for each in run["text"]["by_position"]]
+        lines += [
+            run["name"],
+            *textwrap.wrap("   ".join(cells), COLUMNS - 2, initial_indent="  ", subsequent_indent="  "),
+        ]
+    return lines
+
+
+def _span(each: Entry) -> str:
+    return f"{each['first']}" if each["first"] == each["last"] else f"{each['first']}–{each['last']}"
+
+
+def task_lines(runs: Sequence[Entry]) -> list[str]:
+    """A block a task: every metric of every model with its standard error, and what is to be said of it."""
+    scored = [run for run in runs if "scores" in run]
+    lines: list[str] = []
+    for task in scored[0]["scores"] if scored else ():
+        scores = {run["name"]: run["scores"][task] for run in scored}
+        lines += [*_title(next(iter(scores.values()))), *_rows(scores), ""]
+    return lines
+
+
+def _title(score: Entry) -> list[str]:
+    items = (
+        f"{score['items']:,} items"
+        if score["items"] == score["available"]
+        else (f"first {score['items']:,} of {score['available']:,} items")
+    )
+    chance = f", guessing {score['chance']:.3f}" if score["chance"] is not None else ""
+    parts = f", mean of {len(score['parts'])} tasks" if score.get("parts") else ""
+    return textwrap.wrap(
+        f"{score['task']}: {items}{parts}, {score['shots']}-shot, version {score['version']}{chance}", COLUMNS
+    )
+
+
+def _rows(scores: Mapping[str, Entry]) -> list[str]:
+    width = max(len(metric) for score in scores.values() for metric in score["metrics"])
+    lines = []
+    for name, score in scores.items():
+        lines += textwrap.wrap(name, COLUMNS - 2, initial_indent="  ", subsequent_indent="  ")
+        for metric, each in score["metrics"].items():
+            error = "" if each["stderr"] is None else f" ± {each['stderr']:.4f}"
+            value = f"{each['value']:.4f}" if each["value"] < 1000 else f"{each['value']:,.0f}"
+            note = "  chance-level: no better than guessing" if metric in score["at_chance"] else ""
+            lines.append(f"    {metric:{width}}  {value:>10}{error}{note}")
+        if score["truncated"]:
+            lines.append(f"    {score['truncated']:,} items are longer than the context and were cut on the left")
+    return lines
+
+
+def difference_lines(comparisons: Sequence[Entry]) -> list[str]:
+    """Each arm minus the first, paired."""
+    if not comparisons:
+        return []
+    baseline = comparisons[0]["baseline"]
+    lines = textwrap.wrap(f"differences to {baseline}, paired by item and seed:", COLUMNS)
+    for arm in dict.fromkeys(each["arm"] for each in comparisons):
+        lines += ["", *textwrap.wrap(arm, COLUMNS - 2, initial_indent="  ", subsequent_indent="  ")]
+        for each in (each for each in comparisons if each["arm"] == arm):
+            lines += _difference(each)
+    open_ones = sum(each["decision"] == "cannot_tell" for each in comparisons)
+    if open_ones:
+        lines += ["", f"{open_ones} of {len(comparisons)} differences cannot be told from noise."]
+    if len(comparisons) > 1:
+        told = f"{len(comparisons)} comparisons, not corrected for their number: 1 in 20 is told by chance alone."
+        lines += ["", *textwrap.wrap(told, COLUMNS)]
+    return [*lines, ""]
+
+
+def _difference(each: Entry) -> list[str]:
+    unit = "" if each["unit"] == "share" else f" {each['unit']}"
+    head = f"    {each['task']} {each['metric']}"
+    value = f"{each['mean']:+.4f} [{each['low']:+.4f}, {each['high']:+.4f}]{unit}  {DECISIONS[each['decision']]}"
+    detail = f"p {each['p']:.3g}, {each['items']:,} items"
+    detail += f", {each['seeds']} seeds" if each["seeds"] > 1 else ""
+    if "only_arm" in each:
+        detail += f"; right alone: {each['only_arm']} and {each['only_baseline']} (McNemar)"
+    if "ratio" in each:
+        detail += f"; perplexity ×{each['ratio']:.4f}"
+    return [f"{head:34}{value}" if len(head) < 34 else f"{head}\n{'':34}{value}", f"{'':34}{detail}"]
+
+
+def footer_lines(runs: Sequence[Entry]) -> list[str]:
+    """What every number depends on, and where it is kept."""
+    lines = []
+    for policy in dict.fromkeys(run["model"]["bos"] for run in runs):
+        lines += textwrap.wrap(f"BOS: {policy}", COLUMNS)
+    scored = [run for run in runs if "scores" in run]
+    prompts = {task: score["prompt"] for run in scored for task, score in run["scores"].items()}
+    for task, prompt in prompts.items():
+        told = "; ".join(f"{key.removeprefix('doc_to_')} {value!r}" for key, value in prompt.items())
+        lines += textwrap.wrap(f"prompt of {task}: {told}", COLUMNS, subsequent_indent="  ")
+    if scored:
+        lines += ["± is the standard error over items; acc_norm divides by the characters of an ending"]
+        lines += [f"kept with every item: {run['kept']}" for run in scored]
+    return lines
