@@ -71,11 +71,12 @@ def metrics(name: str) -> list[dict[str, object]]:
 
 
 def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
-    end = time.monotonic() + 120
-    while not condition():
+    for _ in range(2400):
+        if condition():
+            return
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
         time.sleep(0.05)
+    raise AssertionError("nothing came in two minutes")
 
 
 def is_in_the_middle_of(name: str) -> bool:
@@ -94,7 +95,7 @@ def test_a_study_that_was_stopped_killed_and_shared_equals_the_unbroken_one(star
     first = start()
     wait_for(lambda: is_in_the_middle_of(RUNS[1]), first)
     os.killpg(first.pid, signal.SIGINT)
-    out, err = first.communicate(timeout=60)
+    out, err = first.communicate(timeout=600)
     assert first.returncode == 130 and out == "" and "Traceback" not in err
     assert "1 of 4 runs are finished and safe; the same command goes on" in err
     assert list(Path("study/runs/prism/seed-0/checkpoints").glob("step-*")), "the run in its middle was saved"
@@ -112,7 +113,7 @@ def test_a_study_that_was_stopped_killed_and_shared_equals_the_unbroken_one(star
     processes = [start("--json"), start("--json")]
     wait_for(lambda: is_in_the_middle_of(RUNS[2]), processes[0])
     os.kill(worker_of(RUNS[2]), signal.SIGKILL)
-    ends = [(*process.communicate(timeout=120), process.returncode) for process in processes]
+    ends = [(*process.communicate(timeout=600), process.returncode) for process in processes]
     _, killed, code = max(ends, key=lambda end: end[2])
     assert code == 3 and "SIGKILL ended a worker" in killed and "finished and safe" in killed
     out, _, code = min(ends, key=lambda end: end[2])
