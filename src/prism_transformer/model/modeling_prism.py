@@ -57,17 +57,21 @@ class PrismRotaryEmbedding(nn.Module):
         return 1.0 / self.theta**exponents
 
     def forward(self, position_ids_BT: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        angles_BTR = (position_ids_BT[..., None].float() * self.inv_freq.float()).repeat(1, 1, 2)
-        return angles_BTR.cos().to(dtype), angles_BTR.sin().to(dtype)
+        """cos and sin [B, T, 1, R] for `rotate`, which wants sin negative in the first half."""
+        angles = position_ids_BT[..., None, None].float() * self.inv_freq.float()
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
 
 
-def rotate(x_BHTK: Tensor, cos_BTR: Tensor, sin_BTR: Tensor) -> Tensor:
-    """Apply RoPE to the first R of the K dimensions of each head; the others pass unchanged."""
-    rotary_dim = cos_BTR.shape[-1]
-    x_BHTR, rest = x_BHTK[..., :rotary_dim], x_BHTK[..., rotary_dim:]
-    first, second = x_BHTR.chunk(2, dim=-1)
-    turned_BHTR = x_BHTR * cos_BTR[:, None] + torch.cat((-second, first), dim=-1) * sin_BTR[:, None]
-    return turned_BHTR if rest.shape[-1] == 0 else torch.cat((turned_BHTR, rest), dim=-1)
+def rotate(x_BTHK: Tensor, cos_BT1R: Tensor, sin_BT1R: Tensor) -> Tensor:
+    """Apply RoPE to the first R of the K dimensions of each head; the others pass unchanged.
+
+    Dimensions i and i + R/2 are a pair; rolling by R/2 puts each beside its partner.
+    """
+    rotary_dim = cos_BT1R.shape[-1]
+    x_BTHR, rest = x_BTHK[..., :rotary_dim], x_BTHK[..., rotary_dim:]
+    turned_BTHR = torch.addcmul(x_BTHR * cos_BT1R, x_BTHR.roll(rotary_dim // 2, dims=-1), sin_BT1R)
+    return turned_BTHR if rest.shape[-1] == 0 else torch.cat((turned_BTHR, rest), dim=-1)
 
 
 def eager_attention(
@@ -111,13 +115,13 @@ class PrismAttention(nn.Module):
         self.o_proj = ResidualProjection(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(
-        self, x_BTD: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, mask: Tensor | None, cache: Any = None, **kwargs: Any
+        self, x_BTD: Tensor, cos_BT1R: Tensor, sin_BT1R: Tensor, mask: Tensor | None, cache: Any = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        q_BHTK, k_BHSK, v_BHSK = (
-            proj(x_BTD).unflatten(-1, (self.n_heads, self.head_dim)).transpose(1, 2)
-            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        q_BTHK, k_BTHK, v_BTHK = (
+            proj(x_BTD).unflatten(-1, (self.n_heads, self.head_dim)) for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
-        q_BHTK, k_BHSK = rotate(q_BHTK, cos_BTR, sin_BTR), rotate(k_BHSK, cos_BTR, sin_BTR)
+        q_BTHK, k_BTHK = rotate(q_BTHK, cos_BT1R, sin_BT1R), rotate(k_BTHK, cos_BT1R, sin_BT1R)
+        q_BHTK, k_BHSK, v_BHSK = (x_BTHK.transpose(1, 2) for x_BTHK in (q_BTHK, k_BTHK, v_BTHK))
         if cache is not None:
             k_BHSK, v_BHSK = cache.update(k_BHSK, v_BHSK, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
@@ -154,9 +158,9 @@ class PrismDecoderLayer(GradientCheckpointingLayer):
         self.mlp = PrismMLP(config)
 
     def forward(
-        self, x_BTD: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, mask: Tensor | None, cache: Any = None, **kwargs: Any
+        self, x_BTD: Tensor, cos_BT1R: Tensor, sin_BT1R: Tensor, mask: Tensor | None, cache: Any = None, **kwargs: Any
     ) -> Tensor:
-        attended_BTD, _ = self.self_attn(self.input_layernorm(x_BTD), cos_BTR, sin_BTR, mask, cache=cache, **kwargs)
+        attended_BTD, _ = self.self_attn(self.input_layernorm(x_BTD), cos_BT1R, sin_BT1R, mask, cache=cache, **kwargs)
         x_BTD = x_BTD + attended_BTD
         return x_BTD + self.mlp(self.post_attention_layernorm(x_BTD))
 
@@ -229,9 +233,7 @@ class PrismModel(PrismPreTrainedModel):
         x_BTD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
-        if position_ids is None:
-            seen = cache.get_seq_length() if cache is not None else 0
-            position_ids = (torch.arange(x_BTD.shape[1], device=x_BTD.device) + seen)[None]
+        # Given positions may show packed sequences, which need a mask; those counted here cannot.
         mask = create_causal_mask(
             config=self.config,
             inputs_embeds=x_BTD,
@@ -239,10 +241,13 @@ class PrismModel(PrismPreTrainedModel):
             position_ids=position_ids,
             **{_CACHE: cache},
         )
+        if position_ids is None:
+            seen = cache.get_seq_length() if cache is not None else 0
+            position_ids = (torch.arange(x_BTD.shape[1], device=x_BTD.device) + seen)[None]
         tables = {dim: rotary(position_ids, x_BTD.dtype) for dim, rotary in self.rotary_emb.items()}
         for index, layer in enumerate(self.layers):
-            cos_BTR, sin_BTR = tables[str(self.rotary_dims[index])]
-            x_BTD = layer(x_BTD, cos_BTR, sin_BTR, mask, cache=cache, **kwargs)
+            cos_BT1R, sin_BT1R = tables[str(self.rotary_dims[index])]
+            x_BTD = layer(x_BTD, cos_BT1R, sin_BT1R, mask, cache=cache, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x_BTD), **{_CACHE: cache})
 
 
