@@ -15,13 +15,22 @@ from ..training.recipe import DeviceSettings, Recipe
 MOST_TOKENS = 8192
 """of one measured forward and backward pass: larger ones run no faster on a CPU, and take their time"""
 
+LONGEST_PASS = 5.0
+"""Seconds of one such pass at the device's own rate. A model of which one sequence takes longer is not built here: it
+may not fit the memory, and nobody will train it on this device."""
+
 
 def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> float:
     """Tokens per second of training by `recipe` in one process, measured for about `seconds`.
 
-    A micro-batch is timed by itself, and an optimizer step by itself; a step is its micro-batches and one update.
+    A micro-batch is timed by itself, and an optimizer step by itself; a step is its micro-batches and one update. Of a
+    model far too large for the device it is the rate of its matrix products alone, which no training there exceeds.
     """
-    sequences = min(recipe.training.micro_batch, max(1, MOST_TOKENS // recipe.model.context))
+    fastest = matrix_peak(recipe.device) / (3 * recipe.model.cost(vocab_size).matmul_flops_per_token)
+    if recipe.model.context > fastest * LONGEST_PASS:
+        return fastest
+    most = min(MOST_TOKENS, int(fastest * LONGEST_PASS))
+    sequences = min(recipe.training.micro_batch, max(1, most // recipe.model.context))
     device = choose_device(recipe.device)
     model = PrismForCausalLM(recipe.model.config(vocab_size))
     torch.nn.Module.to(model, device.device)
