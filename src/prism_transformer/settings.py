@@ -65,7 +65,7 @@ def to_mapping(settings: Any) -> dict[str, Any]:
 
 
 def to_yaml(settings: Any) -> str:
-    return yaml.safe_dump(to_mapping(settings), sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return yaml.safe_dump(to_mapping(settings), sort_keys=False, allow_unicode=False, default_flow_style=None)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -146,7 +146,7 @@ class Study:
             for arm in self.arms
         }
         content = to_mapping(self.file) | {"arms": arms}
-        write_text(self.folder / STUDY, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        write_text(self.folder / STUDY, yaml.safe_dump(content, sort_keys=False, allow_unicode=False))
 
     @property
     def primary(self) -> str | None:
