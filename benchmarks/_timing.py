@@ -128,7 +128,7 @@ class Rounds(NamedTuple):
 
 
 def alternate(first: Callable[[int], float], second: Callable[[int], float], *, rounds: int, steps: int) -> Rounds:
-    """Rounds of `steps` steps of both sides, the order changing from round to round; one round of warm-up is dropped."""
+    """Rounds of `steps` steps of both sides, the order changing each round; one round of warm-up is dropped."""
     times = np.empty((rounds + 1, 2))
     for index in range(rounds + 1):
         for side in ((0, 1), (1, 0))[index % 2]:
@@ -158,7 +158,8 @@ def median_speed(log_speeds: Sequence[float] | np.ndarray) -> Speed:
 def describe_machine(options: argparse.Namespace) -> str:
     found = environment()
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    return f"{found['processor']}; {versions}\n{options.dtype}, {options.threads} thread(s) a side, {options.clock} seconds"
+    setting = f"{options.dtype}, {options.threads} thread(s) a side, {options.clock} seconds"
+    return f"{found['processor']}; {versions}\n{setting}"
 
 
 def show(name: str, value: object) -> None:

@@ -15,7 +15,7 @@ _HOME = {
     "compare": ".study.compare",
 }
 
-__all__ = ["HeadSchedule", "PrismConfig", "PrismForCausalLM", "compare", "train"]  # noqa: F822
+__all__ = ["HeadSchedule", "PrismConfig", "PrismForCausalLM", "compare", "train"]
 
 
 def __getattr__(name: str) -> Any:

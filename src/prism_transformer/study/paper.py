@@ -1,4 +1,4 @@
-"""The paper's own numbers (arXiv 2606.27449, section on results), shown as the paper's and never mixed with measured ones."""
+"""The paper's own numbers (arXiv 2606.27449), shown as the paper's and never mixed with measured ones."""
 
 from typing import NamedTuple
 
