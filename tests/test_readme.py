@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from prism_transformer.cli import main
+from prism_transformer.cli import VERBS, main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
 SHELL = [line.split("  #")[0].strip() for kind, block in BLOCKS if kind == "" for line in block.splitlines()]
-COMMANDS = [line for line in SHELL if line.startswith("prism ")]
+COMMANDS = [line for line in SHELL if re.match(rf"prism ({'|'.join(VERBS)}) ", line)]
 COMMANDS += [code for code in re.findall(r"`(prism [^`]+)`", README) if " --" in code]
 TRAINING = ("compare", "train")
 
