@@ -8,7 +8,7 @@ import torch
 
 from prism_transformer.data import TokenStream, load_tokenizer
 from prism_transformer.errors import InputError
-from prism_transformer.evaluation.loss import evaluate_loss, token_losses
+from prism_transformer.evaluation.loss import evaluate_loss, loss_by_position, token_losses
 from prism_transformer.model.configuration_prism import PrismConfig
 from prism_transformer.model.modeling_prism import PrismForCausalLM
 
@@ -133,3 +133,22 @@ def test_bfloat16_products_give_nearly_the_same_loss(model):
 def test_a_stream_in_which_nothing_can_be_predicted_is_refused(model):
     with pytest.raises(InputError, match="at least 2 are needed"):
         evaluate_loss(model, make_stream(1), context=CONTEXT, batch_size=2)
+
+
+def test_loss_by_position_groups_tokens_by_what_they_have_seen():
+    """Context 5: tokens 0 .. 4 of a window see 1 .. 5; the second window is cut after two."""
+    losses = np.array([8, 4, 2, 1, 0.5, 6, 2], dtype=np.float32)
+    found = loss_by_position(losses, context=5)
+    assert [(each.first, each.last, each.tokens) for each in found] == [(1, 1, 2), (2, 3, 3), (4, 5, 2)]
+    assert [each.nats_per_token for each in found] == pytest.approx([7.0, 8 / 3, 0.75])
+    assert loss_by_position(losses[:2], context=1024)[-1].last == 3
+
+
+def test_loss_by_position_adds_up_to_the_loss(model):
+    stream = make_stream(33)
+    losses = token_losses(model, stream, context=CONTEXT, batch_size=4)
+    found = loss_by_position(losses, context=CONTEXT)
+    total = sum(each.nats_per_token * each.tokens for each in found)
+    assert total / len(losses) == pytest.approx(
+        evaluate_loss(model, stream, context=CONTEXT, batch_size=4).nats_per_token
+    )

@@ -186,7 +186,9 @@ class HarnessModel(LM):  # type: ignore[misc]
         with self._autocast or nullcontext():
             logits_BSV = self._model(input_BT.to(self._model.device), use_cache=False, logits_to_keep=kept).logits
         logits_BSV = logits_BSV[:, -kept:].float()
-        nats_B = -F.cross_entropy(logits_BSV.transpose(1, 2), target_BS, reduction="none").double().sum(dim=1)
+        # Flat, so that the vocabulary is the innermost dimension: along any other, torch sums 50,000 terms one by one.
+        losses_N = F.cross_entropy(logits_BSV.flatten(0, 1), target_BS.flatten(), reduction="none")
+        nats_B = -losses_N.view(target_BS.shape).double().sum(dim=1)
         greedy_B = ((logits_BSV.argmax(dim=-1) == target_BS) | (target_BS == -100)).all(dim=1)
         if not bool(nats_B.isfinite().all()):
             raise DivergedError(f"{self._loaded.path}: the model answers with numbers that are not finite")

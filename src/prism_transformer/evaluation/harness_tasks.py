@@ -10,12 +10,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import datasets
 import yaml
+from huggingface_hub import HfApi
 from huggingface_hub import constants as hub_constants
 from lm_eval.tasks import TaskManager
 
@@ -33,6 +35,8 @@ PAPER_TASKS = {
     "lambada_openai": "lambada",
 }
 """The paper's tasks, and LAMBADA, with the harness's folder of each; "paper" means all of them."""
+REACH_SECONDS = 20
+"""How long the hub may take to answer at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +117,10 @@ def _manager(names: Sequence[str]) -> TaskManager:
         manager = TaskManager()
     unknown = [name for name in names if name not in manager.task_index]
     if unknown:
-        known = [*PAPER_TASKS, "paper", *manager.all_tasks]
-        raise InputError([f"no task {name!r} in lm-evaluation-harness; {nearest(name, known)}" for name in unknown])
+        known = {name: get_close_matches(name, ["paper", *PAPER_TASKS], n=1) or manager.all_tasks for name in unknown}
+        raise InputError(
+            [f"no task {name!r} in lm-evaluation-harness; {nearest(name, known[name])}" for name in unknown]
+        )
     return manager
 
 
@@ -215,6 +221,7 @@ def _load(
         if not was_offline:
             say(f"fetching {', '.join(sets)} from the hub, once")
             try:
+                HfApi().dataset_info(sets[0], timeout=REACH_SECONDS)  # the load itself would try for minutes
                 return manager.load(list(names))
             except Exception as error:
                 failed = error

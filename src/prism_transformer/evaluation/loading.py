@@ -134,11 +134,12 @@ def _run_and_weights(path: Path) -> tuple[Path | None, Path]:
 
 
 def _load_foreign(folder: Path) -> PreTrainedModel:
-    PrismForCausalLM, PrismConfig  # noqa: B018 - imported so that transformers knows the model type
+    """A folder without our identity file: one of our models that somebody saved, or another architecture."""
+    is_ours = read_json(folder / "config.json").get("model_type") == PrismConfig.model_type
+    kind = PrismForCausalLM if is_ours else AutoModelForCausalLM
+    remote: dict[str, Any] = {} if is_ours else {"trust_remote_code": False}
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True
-        )
+        model: PreTrainedModel = kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True, **remote)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"{folder}: transformers cannot load it as a causal language model: {reason}") from None
