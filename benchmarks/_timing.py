@@ -19,7 +19,7 @@ import numpy as np
 from prism_transformer.data.corpus import TokenStream
 from prism_transformer.training.device import choose_device
 from prism_transformer.training.loop import Session
-from prism_transformer.training.recipe import DeviceSettings, ModelSettings, Recipe, TrainingSettings
+from prism_transformer.training.recipe import DeviceSettings, ModelSettings, Recipe, TrainingSettings, load_recipe
 from prism_transformer.training.state import RunFolder, environment
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -45,7 +45,14 @@ class Size:
         )
 
 
-SIZES = {size.name: size for size in (Size("demo", 4, 64, 4, 64, 1024, 32), Size("12M", 6, 384, 6, 256, 4096, 16))}
+def demo_size() -> Size:
+    recipe = load_recipe("demo").recipe
+    model = recipe.model
+    sizes = (model.layers, model.d_model, model.heads, model.context, recipe.data.vocab_size)
+    return Size("demo", *sizes, batch=recipe.batch_sequences)
+
+
+SIZES = {size.name: size for size in (demo_size(), Size("12M", 6, 384, 6, 256, 4096, 16))}
 
 
 def arguments(description: str) -> argparse.ArgumentParser:

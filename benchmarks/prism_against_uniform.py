@@ -19,6 +19,8 @@ from _timing import (
     training_step,
 )
 
+from prism_transformer.kernels.allocation import keep_freed_memory
+
 ARMS = ("uniform", "prism")
 
 
@@ -42,6 +44,7 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40, help="rounds of both arms")
     options = parser.parse_args()
+    keep_freed_memory()  # as `prism train` and `prism compare` do
     print(describe_machine(options))
     for name in options.sizes:
         compare(

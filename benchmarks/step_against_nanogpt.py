@@ -5,8 +5,9 @@
 nanoGPT comes from a checkout of github.com/karpathy/nanoGPT and runs eagerly, as its own training script would run it
 on a CPU. Its MLP has two matrices of width 4 d and GELU; SwiGLU has three of width 8 d / 3: as many FLOPs, which are
 printed as counted from both models. Both have tied embeddings, the same vocabulary and uniform heads, and a step is a
-batch, forward, loss, backward, clipping and AdamW. Each side has a process of its own, since two models in one process
-share the state of its memory allocator. Processes are restarted: luck with memory is part of the error.
+batch, forward, loss, backward, clipping and AdamW. Each side has a process of its own, as its users would start it:
+this package's keeps the memory that it frees, as `prism train` does. Processes are restarted: where their memory
+happens to lie is part of the error.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from _timing import (
 )
 from torch import nn
 
+from prism_transformer.kernels.allocation import keep_freed_memory
 from prism_transformer.study.statistics import paired_t
 
 SIDES = ("nanoGPT", "prism-transformer")
@@ -118,6 +120,7 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def our_step(size: Size, options: argparse.Namespace) -> tuple[Callable[[], object], int]:
+    keep_freed_memory()
     recipe = make_recipe(size, schedule="uniform", dtype=options.dtype, threads=options.threads)
     return training_step(recipe, size), recipe.model.cost(size.vocab_size).matmul_flops_per_token
 

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from prism_transformer.model.configuration_prism import PrismConfig
 from prism_transformer.model.head_schedule import HeadSchedule, ScheduleError
-from prism_transformer.model.modeling_prism import PrismForCausalLM, PrismRotaryEmbedding
+from prism_transformer.model.modeling_prism import PrismForCausalLM, PrismRotaryEmbedding, rotate
 
 SMALL = {"hidden_size": 48, "num_hidden_layers": 4, "vocab_size": 101, "max_position_embeddings": 64}
 RAGGED = [1, 2, 3, 6]
@@ -88,6 +88,51 @@ def rotate_by_hand(vector, position):
         out[i] = vector[i] * angle.cos() - vector[i + half] * angle.sin()
         out[i + half] = vector[i + half] * angle.cos() + vector[i] * angle.sin()
     return out
+
+
+def test_rope_turns_the_rotated_dimensions_of_each_head_and_leaves_the_others():
+    x_BTHK = torch.randn(1, 5, 3, 8, generator=torch.Generator().manual_seed(0))
+    tables = PrismRotaryEmbedding(n_heads=3, head_dim=8, rotary_dim=4, theta=10000.0)(
+        torch.arange(5)[None], x_BTHK.dtype
+    )
+    turned_BTHK = rotate(x_BTHK, *tables, 4)
+    for t in range(5):
+        for head in range(3):
+            expected = torch.cat((rotate_by_hand(x_BTHK[0, t, head, :4], t), x_BTHK[0, t, head, 4:]))
+            torch.testing.assert_close(turned_BTHK[0, t, head], expected)
+
+
+def test_training_on_whole_windows_takes_the_causal_kernel_without_a_mask(monkeypatch):
+    calls, sdpa = [], F.scaled_dot_product_attention
+
+    def record(*args, **kwargs):
+        calls.append((kwargs["attn_mask"], kwargs["is_causal"]))
+        return sdpa(*args, **kwargs)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", record)
+    make().train()(ids(), labels=ids(), use_cache=False).loss.backward()
+    assert calls == [(None, True)] * 4
+
+
+def test_positions_that_start_again_separate_packed_sequences():
+    model, tokens = randomise(make()), ids(batch=1, length=14)
+    positions = torch.cat((torch.arange(6), torch.arange(8)))[None]
+    with torch.no_grad():
+        packed = model(tokens, position_ids=positions, use_cache=False).logits
+        apart = [model(part, use_cache=False).logits for part in tokens.split((6, 8), dim=1)]
+    torch.testing.assert_close(packed, torch.cat(apart, dim=1), atol=1e-4, rtol=1e-4)
+
+
+def test_gradient_checkpointing_leaves_the_gradients_as_they_are():
+    def gradients(*, checkpointing):
+        model = randomise(make()).train()
+        if checkpointing:  # renamed in transformers 5.24
+            (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+        model(ids(), labels=ids(), use_cache=False).loss.backward()
+        return [p.grad for p in model.parameters()]
+
+    for with_, without in zip(gradients(checkpointing=True), gradients(checkpointing=False), strict=True):
+        torch.testing.assert_close(with_, without)
 
 
 @pytest.mark.parametrize("setting", [{"rope_width": "base"}, {"attention_scale": "base"}])

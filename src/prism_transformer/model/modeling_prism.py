@@ -42,10 +42,12 @@ def sum_of_token_losses(hidden_BTD: Tensor, weight_VD: Tensor, labels_BT: Tensor
 
 
 class PrismRotaryEmbedding(nn.Module):
-    """cos and sin of RoPE for one rotated width R; the model holds one module for each distinct R."""
+    """The tables of RoPE for H heads of K dimensions, of which R are rotated; a module for each distinct K."""
 
-    def __init__(self, rotary_dim: int, theta: float) -> None:
+    def __init__(self, n_heads: int, head_dim: int, rotary_dim: int, theta: float) -> None:
         super().__init__()
+        self.n_heads = n_heads
+        self.head_dim = head_dim
         self.rotary_dim = rotary_dim
         self.theta = theta
         self.inv_freq: Tensor
@@ -57,21 +59,25 @@ class PrismRotaryEmbedding(nn.Module):
         return 1.0 / self.theta**exponents
 
     def forward(self, position_ids_BT: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin [B, T, 1, R] for `rotate`, which wants sin negative in the first half."""
-        angles = position_ids_BT[..., None, None].float() * self.inv_freq.float()
+        """cos and sin [B, T, D] for `rotate`: sin is negative in the first half of the rotated dimensions.
+
+        The dimensions beyond R have cos 1 and sin 0. All heads are written out, so that values and tables have one
+        layout: broadcasting over heads would cut the products into pieces of K.
+        """
+        angles = position_ids_BT[..., None].float() * self.inv_freq.float()
         cos, sin = angles.cos(), angles.sin()
-        return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
+        beyond = self.head_dim - self.rotary_dim
+        cos_BTK = F.pad(torch.cat((cos, cos), dim=-1), (0, beyond), value=1.0)
+        sin_BTK = F.pad(torch.cat((-sin, sin), dim=-1), (0, beyond))
+        return cos_BTK.repeat(1, 1, self.n_heads).to(dtype), sin_BTK.repeat(1, 1, self.n_heads).to(dtype)
 
 
-def rotate(x_BTHK: Tensor, cos_BT1R: Tensor, sin_BT1R: Tensor) -> Tensor:
-    """Apply RoPE to the first R of the K dimensions of each head; the others pass unchanged.
-
-    Dimensions i and i + R/2 are a pair; rolling by R/2 puts each beside its partner.
-    """
-    rotary_dim = cos_BT1R.shape[-1]
-    x_BTHR, rest = x_BTHK[..., :rotary_dim], x_BTHK[..., rotary_dim:]
-    turned_BTHR = torch.addcmul(x_BTHR * cos_BT1R, x_BTHR.roll(rotary_dim // 2, dims=-1), sin_BT1R)
-    return turned_BTHR if rest.shape[-1] == 0 else torch.cat((turned_BTHR, rest), dim=-1)
+def rotate(x_BTHK: Tensor, cos_BTD: Tensor, sin_BTD: Tensor, rotary_dim: int) -> Tensor:
+    """Apply RoPE to the first R of the K dimensions of each head: i and i + R/2 are a pair."""
+    half = rotary_dim // 2
+    first, second, beyond = x_BTHK.split((half, half, x_BTHK.shape[-1] - rotary_dim), dim=-1)
+    partners_BTD = torch.cat((second, first, beyond), dim=-1).flatten(-2)
+    return torch.addcmul(x_BTHK.flatten(-2) * cos_BTD, partners_BTD, sin_BTD).view_as(x_BTHK)
 
 
 def eager_attention(
@@ -106,6 +112,7 @@ class PrismAttention(nn.Module):
         self.layer_idx = layer_idx
         self.n_heads = config.head_schedule.heads[layer_idx]
         self.head_dim = config.head_schedule.head_dims[layer_idx]
+        self.rotary_dim = config.rotary_dim(layer_idx)
         self.scaling = config.softmax_scale(layer_idx)
         self.num_key_value_groups = 1  # read by transformers' attention functions: no grouped heads here
         self.is_causal = True
@@ -115,12 +122,12 @@ class PrismAttention(nn.Module):
         self.o_proj = ResidualProjection(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(
-        self, x_BTD: Tensor, cos_BT1R: Tensor, sin_BT1R: Tensor, mask: Tensor | None, cache: Any = None, **kwargs: Any
+        self, x_BTD: Tensor, cos_BTD: Tensor, sin_BTD: Tensor, mask: Tensor | None, cache: Any = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
         q_BTHK, k_BTHK, v_BTHK = (
             proj(x_BTD).unflatten(-1, (self.n_heads, self.head_dim)) for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
-        q_BTHK, k_BTHK = rotate(q_BTHK, cos_BT1R, sin_BT1R), rotate(k_BTHK, cos_BT1R, sin_BT1R)
+        q_BTHK, k_BTHK = (rotate(x_BTHK, cos_BTD, sin_BTD, self.rotary_dim) for x_BTHK in (q_BTHK, k_BTHK))
         q_BHTK, k_BHSK, v_BHSK = (x_BTHK.transpose(1, 2) for x_BTHK in (q_BTHK, k_BTHK, v_BTHK))
         if cache is not None:
             k_BHSK, v_BHSK = cache.update(k_BHSK, v_BHSK, self.layer_idx)
@@ -158,9 +165,9 @@ class PrismDecoderLayer(GradientCheckpointingLayer):
         self.mlp = PrismMLP(config)
 
     def forward(
-        self, x_BTD: Tensor, cos_BT1R: Tensor, sin_BT1R: Tensor, mask: Tensor | None, cache: Any = None, **kwargs: Any
+        self, x_BTD: Tensor, cos_BTD: Tensor, sin_BTD: Tensor, mask: Tensor | None, cache: Any = None, **kwargs: Any
     ) -> Tensor:
-        attended_BTD, _ = self.self_attn(self.input_layernorm(x_BTD), cos_BT1R, sin_BT1R, mask, cache=cache, **kwargs)
+        attended_BTD, _ = self.self_attn(self.input_layernorm(x_BTD), cos_BTD, sin_BTD, mask, cache=cache, **kwargs)
         x_BTD = x_BTD + attended_BTD
         return x_BTD + self.mlp(self.post_attention_layernorm(x_BTD))
 
@@ -206,10 +213,13 @@ class PrismModel(PrismPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
         self.layers = nn.ModuleList(PrismDecoderLayer(config, layer) for layer in range(config.num_hidden_layers))
         self.norm = make_norm(config)
-        self.rotary_dims = [config.rotary_dim(layer) for layer in range(config.num_hidden_layers)]
-        theta = config.rope_parameters["rope_theta"]
+        schedule, theta = config.head_schedule, config.rope_parameters["rope_theta"]
+        self.head_dims = schedule.head_dims
         self.rotary_emb = nn.ModuleDict(
-            {str(dim): PrismRotaryEmbedding(dim, theta) for dim in sorted(set(self.rotary_dims))}
+            {
+                str(head_dim): PrismRotaryEmbedding(n_heads, head_dim, config.rotary_dim(layer), theta)
+                for layer, (n_heads, head_dim) in enumerate(zip(schedule.heads, schedule.head_dims, strict=True))
+            }
         )
         self.gradient_checkpointing = False
         self.post_init()
@@ -244,10 +254,9 @@ class PrismModel(PrismPreTrainedModel):
         if position_ids is None:
             seen = cache.get_seq_length() if cache is not None else 0
             position_ids = (torch.arange(x_BTD.shape[1], device=x_BTD.device) + seen)[None]
-        tables = {dim: rotary(position_ids, x_BTD.dtype) for dim, rotary in self.rotary_emb.items()}
-        for index, layer in enumerate(self.layers):
-            cos_BT1R, sin_BT1R = tables[str(self.rotary_dims[index])]
-            x_BTD = layer(x_BTD, cos_BT1R, sin_BT1R, mask, cache=cache, **kwargs)
+        tables = {head_dim: rotary(position_ids, x_BTD.dtype) for head_dim, rotary in self.rotary_emb.items()}
+        for layer, head_dim in zip(self.layers, self.head_dims, strict=True):
+            x_BTD = layer(x_BTD, *tables[str(head_dim)], mask, cache=cache, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x_BTD), **{_CACHE: cache})
 
 
