@@ -139,9 +139,9 @@ def test_loss_by_position_groups_tokens_by_what_they_have_seen():
     """Context 5: tokens 0 .. 4 of a window see 1 .. 5; the second window is cut after two."""
     losses = np.array([8, 4, 2, 1, 0.5, 6, 2], dtype=np.float32)
     found = loss_by_position(losses, context=5)
-    assert [(each.first, each.last, each.tokens) for each in found] == [(1, 1, 2), (2, 3, 3), (4, 5, 2)]
-    assert [each.nats_per_token for each in found] == pytest.approx([7.0, 8 / 3, 0.75])
-    assert loss_by_position(losses[:2], context=1024)[-1].last == 3
+    assert [(each.first, each.last, each.tokens) for each in found] == [(1, 1, 2), (2, 2, 2), (3, 4, 2), (5, 5, 1)]
+    assert [each.nats_per_token for each in found] == pytest.approx([7.0, 3.0, 1.5, 0.5])
+    assert [each.last for each in loss_by_position(losses, context=1024)] == [1, 2, 4, 8]
 
 
 def test_loss_by_position_adds_up_to_the_loss(model):

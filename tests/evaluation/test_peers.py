@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import processors
 
@@ -19,7 +20,7 @@ from prism_transformer.evaluation.zero_shot import open_tasks, score_tasks
 pytest.importorskip("lm_eval", reason="the extra eval is not installed")
 pytest.importorskip("accelerate", reason="the harness's own model class needs accelerate")
 
-PIQA_ITEMS, ARC_ITEMS, PEER_ITEMS = 100, 60, 25
+PIQA_ITEMS, ARC_ITEMS, PEER_ITEMS = 100, 40, 12
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 ONLY_THESE_TASKS = """
 from lm_eval.tasks.manager import TaskManager
@@ -81,7 +82,6 @@ def smollm2(request, tmp_path_factory) -> Path:
     folder = cache.mkdir(name) if cache else tmp_path_factory.mktemp(name)
     if (folder / "whole").exists():
         return folder
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     source = Path(spec.origin).parent
@@ -96,9 +96,18 @@ def smollm2(request, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture
+def one_thread():
+    """Two threads of one core are slower than one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.slow
-def test_a_real_model_knows_something_and_the_harness_agrees(smollm2, real_data):
-    """The first 100 items of PIQA and 60 of ARC-Easy; of both the first 25 by the harness's own class as well."""
+def test_a_real_model_knows_something_and_the_harness_agrees(smollm2, real_data, one_thread):
+    """The first 100 items of PIQA and 40 of ARC-Easy; of both the first 12 by the harness's own class as well."""
     from lm_eval.evaluator import evaluate as run_harness
     from lm_eval.models.huggingface import HFLM
 
@@ -112,10 +121,10 @@ def test_a_real_model_knows_something_and_the_harness_agrees(smollm2, real_data)
         peer = HFLM(pretrained=loaded.model, tokenizer=auto_tokenizer(smollm2), batch_size=16)
         with quiet_harness():
             theirs = run_harness(peer, {"tasks": dict(tasks.tasks)}, limit=PEER_ITEMS, bootstrap_iters=0)
-    for name, guessing in (("piqa", 0.5), ("arc_easy", 0.25)):
+    for name, guessing, best in (("piqa", 0.5, "acc_norm"), ("arc_easy", 0.25, "acc")):
         score, items = found[name]
         assert score["chance"] == pytest.approx(guessing, abs=0.01)
-        assert score["metrics"]["acc"]["value"] > score["chance"] + 2.5 * score["chance_stderr"]
+        assert score["metrics"][best]["value"] > score["chance"] + 3 * score["chance_stderr"]
         assert score["at_chance"] == [] and score["truncated"] == 0
         samples = sorted(theirs["samples"][name], key=lambda sample: sample["doc_id"])
         for item, sample in zip(items[:PEER_ITEMS], samples, strict=True):
@@ -128,7 +137,7 @@ def test_a_real_model_knows_something_and_the_harness_agrees(smollm2, real_data)
 
 
 @pytest.mark.slow
-def test_perplexity_of_a_real_model_agrees_with_the_harness(smollm2, plain_data):
+def test_perplexity_of_a_real_model_agrees_with_the_harness(smollm2, plain_data, one_thread):
     from lm_eval.evaluator import evaluate as run_harness
     from lm_eval.models.huggingface import HFLM
 
@@ -147,7 +156,7 @@ def test_perplexity_of_a_real_model_agrees_with_the_harness(smollm2, plain_data)
 
 
 @pytest.mark.slow
-def test_a_real_model_s_attention(smollm2):
+def test_a_real_model_s_attention(smollm2, one_thread):
     """Its grouped heads are measured; like every trained model it puts much of its attention on position 0."""
     from prism_transformer.evaluation.attention_distance import measure_attention
     from prism_transformer.evaluation.text import read_text

@@ -143,5 +143,6 @@ def expand_studies(paths: Sequence[Path]) -> list[Path]:
         done = [run for run in study.runs if study.status(run) == "done"]
         if not done:
             raise InputError(f"{path}: no run of this study is finished yet")
-        found += [study.run_folder(run) for run in sorted(done, key=lambda run: run.arm != baseline)]
+        order = [baseline, *(arm.name for arm in study.arms if arm.name != baseline)]
+        found += [study.run_folder(run) for run in sorted(done, key=lambda run: (order.index(run.arm), run.seed))]
     return found

@@ -32,13 +32,11 @@ def text_lines(runs: Sequence[Entry]) -> list[str]:
 
 
 def _position_lines(runs: Sequence[Entry]) -> list[str]:
-    lines = ["nats per token by the tokens of the window seen before:", ""]
+    lines = ["nats per token by the tokens of the window that are seen before it:", ""]
     for run in runs:
-        cells = [f"{_span(each)}: {each['nats_per_token']:.3f}" for each in run["text"]["by_position"]]
-        lines += [
-            run["name"],
-            *textwrap.wrap("   ".join(cells), COLUMNS - 2, initial_indent="  ", subsequent_indent="  "),
-        ]
+        cells = [f"{_span(each)}:\u00a0{each['nats_per_token']:.3f}" for each in run["text"]["by_position"]]
+        wrapped = textwrap.wrap("   ".join(cells), COLUMNS - 2, initial_indent="  ", subsequent_indent="  ")
+        lines += [run["name"], *(line.replace("\u00a0", " ") for line in wrapped)]
     return lines
 
 
@@ -70,18 +68,30 @@ def _title(score: Entry) -> list[str]:
 
 
 def _rows(scores: Mapping[str, Entry]) -> list[str]:
-    width = max(len(metric) for score in scores.values() for metric in score["metrics"])
-    lines = []
+    """A line a model, a column a metric."""
+    metrics = list(dict.fromkeys(metric for score in scores.values() for metric in score["metrics"]))
+    names = {name: textwrap.wrap(name, 30) for name in scores}
+    width = max(len(part) for parts in names.values() for part in parts)
+    lines = ["  " + " " * width + "".join(f"  {metric:<17}" for metric in metrics).rstrip()]
     for name, score in scores.items():
-        lines += textwrap.wrap(name, COLUMNS - 2, initial_indent="  ", subsequent_indent="  ")
-        for metric, each in score["metrics"].items():
-            error = "" if each["stderr"] is None else f" ± {each['stderr']:.4f}"
-            value = f"{each['value']:.4f}" if each["value"] < 1000 else f"{each['value']:,.0f}"
-            note = "  chance-level: no better than guessing" if metric in score["at_chance"] else ""
-            lines.append(f"    {metric:{width}}  {value:>10}{error}{note}")
-        if score["truncated"]:
-            lines.append(f"    {score['truncated']:,} items are longer than the context and were cut on the left")
+        cells = "".join(f"  {_cell(score, metric):<17}" for metric in metrics).rstrip()
+        lines += [f"  {part:{width}}{cells if k == 0 else ''}" for k, part in enumerate(names[name])]
+    if any(score["at_chance"] for score in scores.values()):
+        lines.append("  * chance-level: no better than guessing")
+    cut = {score["truncated"] for score in scores.values() if score["truncated"]}
+    if cut:
+        many = f"{min(cut):,}" if len(cut) == 1 else f"{min(cut):,} to {max(cut):,}"
+        lines.append(f"  {many} items are longer than the context and were cut on the left")
     return lines
+
+
+def _cell(score: Entry, metric: str) -> str:
+    each = score["metrics"].get(metric)
+    if each is None:
+        return "–"
+    digits = 4 if each["value"] < 10 else 2 if each["value"] < 1000 else 0
+    error = "" if each["stderr"] is None else f" ± {each['stderr']:,.{digits}f}"
+    return f"{each['value']:,.{digits}f}{error}{'*' if metric in score['at_chance'] else ''}"
 
 
 def difference_lines(comparisons: Sequence[Entry]) -> list[str]:
@@ -127,6 +137,8 @@ def footer_lines(runs: Sequence[Entry]) -> list[str]:
         told = "; ".join(f"{key.removeprefix('doc_to_')} {value!r}" for key, value in prompt.items())
         lines += textwrap.wrap(f"prompt of {task}: {told}", COLUMNS, subsequent_indent="  ")
     if scored:
-        lines += ["± is the standard error over items; acc_norm divides by the characters of an ending"]
-        lines += [f"kept with every item: {run['kept']}" for run in scored]
+        note = "±: standard error over items; acc_norm: log-likelihoods divided by the characters of an ending"
+        lines += textwrap.wrap(note, COLUMNS)
+        more = f", and likewise for {len(scored) - 1} more" if len(scored) > 1 else ""
+        lines.append(f"kept with every item: {scored[0]['kept']}{more}")
     return lines

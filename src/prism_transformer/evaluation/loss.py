@@ -93,17 +93,16 @@ class PositionLoss:
 
 
 def loss_by_position(losses: npt.NDArray[np.float32], *, context: int) -> list[PositionLoss]:
-    """How the loss falls as more of the context is seen: 1 token, 2 to 3, 4 to 7, … up to the whole context.
+    """How the loss falls as more of the context is seen: 1 token, 2, 3 to 4, 5 to 8, … up to the whole context.
 
     `losses` [tokens] are those of `token_losses` with the same context.
     """
     seen = np.arange(len(losses)) % context + 1
-    found, first = [], 1
+    found, first, last = [], 1, 1
     while first <= min(context, len(losses)):
-        last = min(2 * first - 1, context)
         of_bucket = losses[(first <= seen) & (seen <= last)]
         found.append(PositionLoss(first, last, float(of_bucket.mean(dtype=np.float64)), len(of_bucket)))
-        first *= 2
+        first, last = last + 1, min(2 * last, context)
     return found
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .harness_tasks import LoadedTasks
 
 CHANCE_Z = 1.96
-"""An accuracy within so many standard errors of guessing is called chance-level."""
+"""An accuracy that is not so many standard errors above guessing is called chance-level."""
 
 
 def require_harness() -> None:
@@ -133,7 +133,7 @@ def _chance(metrics: Mapping[str, Any], choices: Sequence[int]) -> dict[str, Any
         return {"chance": None, "at_chance": []}
     shares = 1 / np.asarray(choices, dtype=np.float64)
     error = math.sqrt(float((shares * (1 - shares)).sum())) / len(shares)
-    near = [name for name, each in metrics.items() if abs(each["value"] - shares.mean()) <= CHANCE_Z * error]
+    near = [name for name, each in metrics.items() if each["value"] - shares.mean() <= CHANCE_Z * error]
     return {
         "chance": float(shares.mean()),
         "chance_stderr": error,
@@ -190,6 +190,6 @@ def _grouped(
     if None not in chances:
         error = math.sqrt(sum(each["chance_stderr"] ** 2 for each in scores.values())) / len(scores)
         chance = sum(chances) / len(chances)
-        near = [metric for metric, each in metrics.items() if abs(each["value"] - chance) <= CHANCE_Z * error]
+        near = [metric for metric, each in metrics.items() if each["value"] - chance <= CHANCE_Z * error]
         score |= {"chance": chance, "chance_stderr": error, "at_chance": near}
     return score, [{"task": part, **item} for part, (_, items) in parts.items() for item in items]
