@@ -13,9 +13,19 @@ _HOME = {
     "PrismForCausalLM": ".model.modeling_prism",
     "train": ".training.loop",
     "compare": ".study.compare",
+    "evaluate": ".evaluation.evaluate",
+    "attention_distance": ".evaluation.attention",
 }
 
-__all__ = ["HeadSchedule", "PrismConfig", "PrismForCausalLM", "compare", "train"]
+__all__ = [
+    "HeadSchedule",
+    "PrismConfig",
+    "PrismForCausalLM",
+    "attention_distance",
+    "compare",
+    "evaluate",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

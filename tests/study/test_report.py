@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from prism_transformer.study.attention import analyse_attention, write_attention
 from prism_transformer.study.measured import ArmInfo, RunResult
 from prism_transformer.study.report import write_report
 from prism_transformer.study.results import analyse, write_results
+from prism_transformer.study.zero_shot import write_zero_shot
 
 from .fake_study import arms, endpoint, run, runs
 
@@ -237,7 +239,51 @@ def test_a_browser_shows_it_wide_and_narrow(tmp_path: Path, results: dict[str, A
     assert (desktop["room"], phone["room"]) == (pytest.approx(1200, abs=20), pytest.approx(390, abs=20))
     assert desktop["wide"] <= desktop["room"] and phone["wide"] <= phone["room"]
     assert phone["headline"] < 400, "the verdict is read without scrolling"
-    assert desktop["figures"] == 5 and phone["small"] >= 9
+    assert desktop["figures"] == 6 and phone["small"] >= 9
     assert (desktop["paper"] < 0.1) == (theme == "dark")
     # WCAG: 7 for the text, 4.5 for small print, 3 for lines
     assert desktop["ink"] > 7 and desktop["faint"] > 4.5 and desktop["series"] > 3
+
+
+def test_what_losses_do_not_show_joins_the_page(tmp_path: Path, results: dict[str, Any]) -> None:
+    """Dynamics from the curves themselves; zero-shot scores and attention where their files are."""
+    (tmp_path / "plain").mkdir()
+    plain = list(report(tmp_path / "plain", results, CONTEXT).ids)
+    assert "zero-shot" not in plain and "attention" not in plain
+    assert plain.index("verdict") < plain.index("schedules") < plain.index("arms") < plain.index("dynamics")
+
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    measures = ("distance", "distance_beyond_sink", "sink_share", "entropy")
+    layers = [{"heads": 4, "mean": dict.fromkeys(measures, 123.456)}]
+    settings = {"sequences": 8, "context": 64, "documents": "packed", "text": {}}
+    run = {"layers": layers, "settings": settings, "source": "runs/a"}
+    found = analyse_attention(
+        {"uniform": {0: run, 1: run}, "prism": {0: run, 1: run}}, baseline="uniform", confidence=0.95
+    )
+    write_attention(folder, found)
+    arm = {
+        "seeds": [0],
+        "metrics": {"acc": {"mean": 0.5432, "sd": None, "per_seed": [0.5432]}},
+        "at_chance": {"acc": 1},
+    }
+    difference = {
+        "metric": "acc",
+        "arm": "prism",
+        "mean": 0.0321,
+        "low": -0.01,
+        "high": 0.07,
+        "p": 0.2,
+        "unit": "share",
+    }
+    task = {
+        "items": 1838, "available": 1838, "shots": 0, "version": 1.0, "chance": 0.5, "prompt": {}, "truncated": [0],
+        "arms": {"uniform": arm, "prism": arm}, "comparisons": [difference | {"decision": "cannot_tell"}],
+    }  # fmt: skip
+    write_zero_shot(folder, "", {"piqa": task})
+    page = report(folder, results, CONTEXT)
+    assert all(figure in page.text for figure in ("123.46", "0.5432", "+0.0321", "chance-level in 1 of 1"))
+    shown = list(page.ids)
+    order = [shown.index(name) for name in ("dynamics", "zero-shot", "attention", "settings")]
+    assert order == sorted(order)
+    assert all((folder / name).exists() for name in ("zero_shot.json", "attention.json", "figures"))

@@ -11,7 +11,7 @@ import tyro
 from ..errors import InputError
 from .attention_tables import run_lines, study_lines
 from .progress import ScoreProgress
-from .recipes import CONFIG
+from .recipes import CONFIG, refuse_misread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,7 @@ class Attention:
 
 
 def main(argv: list[str]) -> int:
+    refuse_misread(argv)
     options = tyro.cli(Attention, args=argv, prog="prism attention", config=CONFIG)
     studies = [path for path in options.runs if (path / "study.yaml").is_file()]
     _check(options, studies)

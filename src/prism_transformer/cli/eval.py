@@ -11,7 +11,7 @@ import tyro
 from ..errors import InputError
 from .evaluation_tables import difference_lines, footer_lines, task_lines, text_lines
 from .progress import ScoreProgress
-from .recipes import CONFIG
+from .recipes import CONFIG, refuse_misread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class Eval:
 
 
 def main(argv: list[str]) -> int:
+    refuse_misread(argv)
     options = tyro.cli(Eval, args=argv, prog="prism eval", config=CONFIG)
     _check(options)
     with ScoreProgress() as progress:
@@ -103,7 +104,32 @@ def _evaluate(options: Eval, progress: ScoreProgress) -> dict[str, Any]:
             return {"runs": [_one(path, options, how, None, progress)[0] for path in paths], "comparisons": []}
         with open_tasks(options.tasks, folder=options.eval_data, shots=options.shots, say=progress.say) as tasks:
             found = [_one(path, options, how, tasks, progress) for path in paths]
-    return {"runs": [entry for entry, _ in found], "comparisons": compare_arms([runs for _, runs in found])}
+    comparisons = compare_arms([runs for _, runs in found])
+    if len(options.runs) == 1 and _is_study(options.runs[0]):
+        _into_report(options, found, comparisons)
+    return {"runs": [entry for entry, _ in found], "comparisons": comparisons}
+
+
+def _is_study(path: Path) -> bool:
+    from ..study.folder import STUDY
+
+    return (path / STUDY).is_file()
+
+
+def _into_report(
+    options: Eval, found: Sequence[tuple[dict[str, Any], dict[str, Any]]], comparisons: list[dict[str, Any]]
+) -> None:
+    """Add the scores of a study to its folder and its page."""
+    from ..evaluation.scores import file_name
+    from ..study.compare import conclude
+    from ..study.folder import Study
+    from ..study.zero_shot import summarise, write_zero_shot
+
+    folder = options.runs[0]
+    label = file_name("", {"limit": options.limit, "shots_asked": options.shots})
+    sources = [entry["kept"] for entry, _ in found]
+    write_zero_shot(folder, label, summarise([runs for _, runs in found], sources, comparisons))
+    conclude(Study.open(folder))
 
 
 def _one(
@@ -131,11 +157,11 @@ def _one(
 
 def expand_studies(paths: Sequence[Path]) -> list[Path]:
     """Each study as its finished runs, the baseline's first. Raises InputError for one that has none."""
-    from ..study.folder import STUDY, Study
+    from ..study.folder import Study
 
     found: list[Path] = []
     for path in paths:
-        if not (path / STUDY).is_file():
+        if not _is_study(path):
             found.append(path)
             continue
         study = Study.open(path)

@@ -1,12 +1,15 @@
 """`prism report STUDY`, or `prism report --from losses.csv`: the result again, from what the runs have written."""
 
+import json
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from ..errors import InputError
+from ..study.brief import brief, brief_lines
 from ..study.compare import conclude, refuse_foreign
 from ..study.folder import Study
 from ..study.losses_csv import read_losses
@@ -30,6 +33,8 @@ class Report:
     """With --from: the one arm that the verdict is about; default: prism, or the first besides the baseline."""
     out: Path | None = None
     """With --from: the folder for the results; default: beside the file, named after it."""
+    brief: bool = False
+    """Only say what is done, what runs and when it ends."""
     json: bool = False
     """Print the results as JSON."""
 
@@ -37,13 +42,18 @@ class Report:
 def main(argv: list[str]) -> int:
     refuse_misread(argv)
     options = tyro.cli(Report, args=argv, prog="prism report", config=CONFIG)
-    if options.csv is not None and not options.study:
+    if options.csv is not None and not options.study and not options.brief:
         return _from_csv(options)
     if len(options.study) != 1 or options.csv is not None:
         raise InputError("give one study folder, or --from and a file of losses")
     if astray := [f"--{name}" for name in ("baseline", "primary", "out") if getattr(options, name) is not None]:
         raise InputError(f"{' and '.join(astray)} {'belongs' if len(astray) == 1 else 'belong'} to --from")
     study = Study.open(options.study[0])
+    if options.brief:
+        found = brief(study)
+        lines = brief_lines(found, study.folder, datetime.now())
+        print(json.dumps(found.mapping()) if options.json else "\n".join(lines))
+        return 0
     show_results(study.folder, conclude(study), as_json=options.json)
     return 0
 

@@ -10,10 +10,13 @@ import jinja2
 from markupsafe import Markup, escape
 
 from ..files import write_text
-from . import figures, paper
+from . import attention_figures, figures, paper
+from .attention import read_attention
 from .export import difference_rows, run_rows, write_tables
+from .head_figure import cut_matrix
 from .table import DECISIONS
 from .wording import percent, percent_digits, plain, signed, tokens_factor
+from .zero_shot import read_zero_shot
 
 __all__ = ["write_report"]
 
@@ -42,6 +45,7 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    attention, zero_shot = read_attention(folder), read_zero_shot(folder) or {}
     environment.filters |= {"signed": signed, "plain": plain, "percent": percent, "breakable": _breakable}
     template = environment.get_template("report.html.j2")
     page = template.render(
@@ -50,7 +54,9 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
         primary=results["differences"].get(results["primary"]),
         rows=difference_rows(results),
         runs=[run | {"link": _link(folder, run["source"])} for run in run_rows(results)],
-        figures=_figures(results),
+        figures=_figures(results) | _attention_figures(attention),
+        attention=attention,
+        zero_shot={name: {**task, "rows": _score_rows(task)} for name, task in zero_shot.items()},
         arms=_arms(results),
         decisions={key: word for key, (word, _) in DECISIONS.items()},
         context={"title": None, "created": None, "command": None, "notes": [], "plan": []} | dict(context),
@@ -80,7 +86,38 @@ def _figures(results: Mapping[str, Any]) -> dict[str, Markup | None]:
         "loss_curves": figures.loss_curves(results, curves),
         "difference_curves": figures.difference_curves(results, ordered),
     }
+    drawn["heads"] = cut_matrix()
     return {name: Markup(svg) if svg else None for name, svg in drawn.items()}
+
+
+def _attention_figures(attention: Mapping[str, Any] | None) -> dict[str, Markup]:
+    if attention is None:
+        return {}
+    curves = attention_figures.distance_curves(attention, {})
+    bars = attention_figures.difference_bars(attention, {})
+    return {
+        "attention_distance": Markup(figures.page_svg(curves, "attention-distance", "Attention distance by layer")),
+        "attention_difference": Markup(figures.page_svg(bars, "attention-difference", "Differences by layer")),
+    }
+
+
+def _score_rows(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a metric and arm of a zero-shot task, with the paired difference where there is one."""
+    differences = {(each["metric"], each["arm"]): each for each in task["comparisons"]}
+    metrics = next(iter(task["arms"].values()))["metrics"]
+    return [
+        {
+            "metric": metric,
+            "arm": name,
+            "mean": arm["metrics"][metric]["mean"],
+            "sd": arm["metrics"][metric]["sd"],
+            "seeds": len(arm["seeds"]),
+            "at_chance": arm["at_chance"].get(metric),
+            "difference": differences.get((metric, name)),
+        }
+        for metric in metrics
+        for name, arm in task["arms"].items()
+    ]
 
 
 def _arms(results: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """From runs to results.json: `analyse` is pure and the whole of it; every figure is unrounded and traceable to a run.
 
 Keys beyond those of the public contract (seeds, baseline, arms, differences, verdict) are documented where they are
-made: RunGrid.arm_entry, decisions.judge, equivalent_tokens, verdict.py.
+made: RunGrid.arm_entry, decisions.judge, dynamics, equivalent_tokens, verdict.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..files import read_json, write_json
 from . import equivalent_tokens, learning_rates, verdict
 from .decisions import judge, planning
+from .dynamics import milestones
 from .grid import RunGrid
 from .measured import ArmInfo, Endpoint, RunResult, check
 
@@ -47,10 +48,21 @@ def analyse(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoi
         "learning_rates": _rates_entry(arms, runs, grid, endpoint) if several_rates else None,
         "curves": {arm.name: grid.curve(arm.name) for arm in arms},
         "difference_curves": {name: grid.difference_curve(name, endpoint.confidence) for name in differences},
+        "dynamics": _dynamics(grid, endpoint),
     }
     results["calibration"] = verdict.calibration(results)
     results["verdict"] = verdict.verdict(results)
     return results
+
+
+def _dynamics(grid: RunGrid, endpoint: Endpoint) -> list[dict[str, Any]]:
+    """When each arm reached a list of losses; the calibrations, whose end is known, are left out."""
+    curves = {
+        name: {seed: run.curve for seed, run in grid.done(name).items()}
+        for name, arm in grid.arms.items()
+        if not arm.is_calibration
+    }
+    return milestones(curves, baseline=endpoint.baseline, confidence=endpoint.confidence)
 
 
 def _differences(grid: RunGrid, endpoint: Endpoint) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,51 @@
+"""A teaching figure: one d x d matrix cut into few wide or many narrow heads, and what that does to what they see."""
+
+from collections.abc import Sequence
+
+SIDE, GAP, TOP, MAPS, WIDTH = 132, 32, 24, 30, 468
+LINE = 17
+TEXT = 13.5
+"""Still 10 pixels high on a phone."""
+
+
+def cut_matrix(width: int = 768, counts: Sequence[int] = (3, 6, 12)) -> str:
+    """Side by side: the matrix W_Q of `width` rows and columns cut into each of `counts` heads, and the attention maps
+    that come of it. SVG in the page's colours."""
+    left = (WIDTH - len(counts) * SIDE - (len(counts) - 1) * GAP) / 2
+    panels = [_panel(left + k * (SIDE + GAP), count, width) for k, count in enumerate(counts)]
+    told = ", ".join(f"{count} heads of {width // count}" for count in counts)
+    label = (
+        f"the same matrix of {width} x {width} cut into {told}; fewer heads see more dimensions each, and fewer maps"
+    )
+    height = TOP + SIDE + 14 + MAPS + 4 * LINE
+    return f'<svg role="img" aria-label="{label}" viewBox="0 0 {WIDTH} {height}">{"".join(panels)}</svg>'
+
+
+def _panel(x: float, heads: int, width: int) -> str:
+    head_dim, step = width // heads, SIDE / heads
+    strips = [
+        f'<rect x="{x + k * step:.2f}" y="{TOP}" width="{step - 1.5:.2f}" height="{SIDE}" '
+        f'fill="var(--series-1)" fill-opacity="{1 if k == 0 else 0.3}"/>'
+        for k in range(heads)
+    ]
+    size = min(MAPS, SIDE / heads - 2)
+    maps = [
+        f'<path d="M{x + k * step:.2f} {TOP + SIDE + 12}v{size:.2f}h{size:.2f}z" '
+        f'fill="var(--series-2)" fill-opacity="{1 if k == 0 else 0.4}"/>'
+        for k in range(heads)
+    ]
+    words = (
+        "a head matches tokens on",
+        f"{head_dim} numbers;",
+        f"a layer has {heads} patterns",
+        "of who looks at whom",
+    )
+    y = TOP + SIDE + 14 + MAPS
+    lines = [
+        f'<text x="{x}" y="{y + LINE * (k + 1) - 4}" font-size="{TEXT}" fill="var(--faint)">{word}</text>'
+        for k, word in enumerate(words)
+    ]
+    title = (
+        f'<text x="{x}" y="15" font-size="14.5" font-weight="600" fill="var(--ink)">{heads} heads of {head_dim}</text>'
+    )
+    return title + "".join(strips + maps + lines)
