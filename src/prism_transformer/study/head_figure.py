@@ -34,12 +34,7 @@ def _panel(x: float, heads: int, width: int) -> str:
         f'fill="var(--series-2)" fill-opacity="{1 if k == 0 else 0.4}"/>'
         for k in range(heads)
     ]
-    words = (
-        "a head matches tokens on",
-        f"{head_dim} numbers;",
-        f"a layer has {heads} patterns",
-        "of who looks at whom",
-    )
+    words = ("each head matches", f"on {head_dim} numbers;", f"{heads} patterns of who", "looks at whom")
     y = TOP + SIDE + 14 + MAPS
     lines = [
         f'<text x="{x}" y="{y + LINE * (k + 1) - 4}" font-size="{TEXT}" fill="var(--faint)">{word}</text>'
