@@ -1,6 +1,7 @@
 """The validation loss against a softmax written out by hand."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from prism_transformer.data import TokenStream, load_tokenizer
 from prism_transformer.errors import InputError
-from prism_transformer.evaluation.loss import evaluate_loss, loss_by_position, token_losses
+from prism_transformer.evaluation.loss import TextLoss, document_losses, loss_by_position, text_loss, token_losses
 from prism_transformer.model.configuration_prism import PrismConfig
 from prism_transformer.model.modeling_prism import PrismForCausalLM
 
@@ -25,6 +26,10 @@ def make_stream(tokens: int, *, text_bytes: int | None = None, cut: int = 9) -> 
         tokenizer=load_tokenizer("bytes"),
         stated_text_bytes=tokens if text_bytes is None else text_bytes,
     )
+
+
+def evaluate(model: PrismForCausalLM, stream: TokenStream, **options: Any) -> TextLoss:
+    return text_loss(token_losses(model, stream, **options), stream)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,7 @@ def test_every_token_but_the_first_is_predicted_once_from_its_window(model, toke
 def test_the_loss_is_the_mean_over_tokens_and_bits_per_byte_the_sum_over_bytes(model):
     stream = make_stream(21, text_bytes=70)
     expected = losses_by_hand(model, np.concatenate(stream.parts), CONTEXT)
-    found = evaluate_loss(model, stream, context=CONTEXT, batch_size=3)
+    found = evaluate(model, stream, context=CONTEXT, batch_size=3)
     assert found.tokens == 20
     assert found.nats_per_token == pytest.approx(sum(expected) / 20, rel=1e-5)
     assert found.bits_per_byte == pytest.approx(sum(expected) / math.log(2) / 70, rel=1e-5)
@@ -71,7 +76,7 @@ def test_a_model_that_knows_nothing_scores_the_log_of_the_vocabulary(model):
     """All logits 0: ln 257 nats a token; with 20 predicted tokens over 20 bytes, log2 257 bits a byte."""
     blank = PrismForCausalLM(model.config)
     torch.nn.init.zeros_(blank.lm_head.weight)
-    found = evaluate_loss(blank, make_stream(21, text_bytes=20), context=CONTEXT, batch_size=3)
+    found = evaluate(blank, make_stream(21, text_bytes=20), context=CONTEXT, batch_size=3)
     assert found.nats_per_token == pytest.approx(math.log(257), rel=1e-6)
     assert found.bits_per_byte == pytest.approx(math.log2(257), rel=1e-6)
 
@@ -98,7 +103,7 @@ def test_a_part_has_no_bits_per_byte_and_does_not_count_the_bytes_of_the_whole(m
 
     stream = make_stream(23)
     counting = Counting(where="", parts=stream.parts, names=stream.names, tokenizer=stream.tokenizer)
-    assert evaluate_loss(model, counting, context=CONTEXT, batch_size=2, max_tokens=10).bits_per_byte is None
+    assert evaluate(model, counting, context=CONTEXT, batch_size=2, max_tokens=10).bits_per_byte is None
 
 
 def test_padding_rows_of_the_vocabulary_get_no_probability(model):
@@ -115,7 +120,7 @@ def test_evaluating_leaves_mode_gradients_and_random_numbers_as_they_were(model,
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    evaluate_loss(model, make_stream(12), context=CONTEXT, batch_size=2)
+    evaluate(model, make_stream(12), context=CONTEXT, batch_size=2)
     assert torch.equal(torch.rand(3), expected)
     assert all(module.training == mode for module in model.modules())
     assert all(weight.grad is None for weight in model.parameters())
@@ -123,16 +128,16 @@ def test_evaluating_leaves_mode_gradients_and_random_numbers_as_they_were(model,
 
 
 def test_bfloat16_products_give_nearly_the_same_loss(model):
-    plain = evaluate_loss(model, make_stream(21), context=CONTEXT, batch_size=2).nats_per_token
+    plain = evaluate(model, make_stream(21), context=CONTEXT, batch_size=2).nats_per_token
     cast = torch.autocast("cpu", dtype=torch.bfloat16)
-    rough = evaluate_loss(model, make_stream(21), context=CONTEXT, batch_size=2, autocast=cast).nats_per_token
+    rough = evaluate(model, make_stream(21), context=CONTEXT, batch_size=2, autocast=cast).nats_per_token
     assert rough != plain
     assert rough == pytest.approx(plain, rel=0.05)
 
 
 def test_a_stream_in_which_nothing_can_be_predicted_is_refused(model):
     with pytest.raises(InputError, match="at least 2 are needed"):
-        evaluate_loss(model, make_stream(1), context=CONTEXT, batch_size=2)
+        evaluate(model, make_stream(1), context=CONTEXT, batch_size=2)
 
 
 def test_loss_by_position_groups_tokens_by_what_they_have_seen():
@@ -150,5 +155,24 @@ def test_loss_by_position_adds_up_to_the_loss(model):
     found = loss_by_position(losses, context=CONTEXT)
     total = sum(each.nats_per_token * each.tokens for each in found)
     assert total / len(losses) == pytest.approx(
-        evaluate_loss(model, stream, context=CONTEXT, batch_size=4).nats_per_token
+        evaluate(model, stream, context=CONTEXT, batch_size=4).nats_per_token
     )
+
+
+def test_documents_sum_to_the_total_each_with_the_end_of_text_after_it():
+    end = load_tokenizer("bytes").end_of_text
+    ids = np.array([end, 5, 6, end, end, 7, end], dtype="<u2")  # two tokens, none, one, none
+    stream = TokenStream(where="", parts=[ids], names=[""], tokenizer=load_tokenizer("bytes"))
+    losses = np.array([1, 2, 4, 8, 16, 32], dtype=np.float32)  # of 5, 6, end, end, 7, end
+    found = document_losses(losses, stream)
+    assert found.nats.tolist() == [1 + 2 + 4, 8, 16 + 32]
+    assert found.tokens.tolist() == [3, 1, 2]
+
+
+def test_a_piece_of_a_document_at_the_start_counts_as_one():
+    end = load_tokenizer("bytes").end_of_text
+    stream = TokenStream(
+        where="", parts=[np.array([5, 6, end, 7], dtype="<u2")], names=[""], tokenizer=load_tokenizer("bytes")
+    )
+    found = document_losses(np.array([1, 2, 4], dtype=np.float32), stream)
+    assert (found.nats.tolist(), found.tokens.tolist()) == ([3, 4], [2, 1])

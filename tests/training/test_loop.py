@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from prism_transformer.checkpoint import load_model
 from prism_transformer.data import DataSettings, train_windows
 from prism_transformer.errors import DivergedError, InputError, RunError, Stopped
-from prism_transformer.evaluation.loss import evaluate_loss
+from prism_transformer.evaluation.loss import text_loss, token_losses
+from prism_transformer.files import read_json
 from prism_transformer.training import loop, state
 from prism_transformer.training.device import torch_settings_kept
 from prism_transformer.training.loop import new_model, train
@@ -32,6 +33,7 @@ from .runs import STEPS, assert_same_run, at_step, quiet, records, run, tensors
 def test_a_run_writes_what_the_design_says(unbroken, recipe, corpus):
     assert sorted(p.name for p in unbroken.iterdir() if not p.name.startswith(".")) == [
         "checkpoints",
+        "document_losses.json",
         "environment.json",
         "metrics.jsonl",
         "recipe.yaml",
@@ -54,12 +56,19 @@ def test_the_final_loss_is_that_of_the_saved_model_on_the_whole_validation_split
     final = records(unbroken)[-1]
     stream = corpus.split("validation")
     model = load_model(unbroken / "checkpoints" / f"step-{STEPS:06d}")
-    found = evaluate_loss(model, stream, context=recipe.model.context, batch_size=1)
+    found = text_loss(token_losses(model, stream, context=recipe.model.context, batch_size=1), stream)
     assert final["val_loss"] == pytest.approx(found.nats_per_token, rel=1e-6)
     assert final["val_tokens"] == len(stream) - 1
     assert final["val_bits_per_byte"] == pytest.approx(
         final["val_loss"] * (len(stream) - 1) / math.log(2) / stream.text_bytes, rel=1e-9
     )
+
+
+def test_the_losses_of_the_documents_sum_to_the_final_loss(unbroken, corpus):
+    final, documents = records(unbroken)[-1], read_json(unbroken / "document_losses.json")
+    assert len(documents["nats"]) == len(corpus.split("validation").document_starts)
+    assert sum(documents["tokens"]) == final["val_tokens"]
+    assert sum(documents["nats"]) / final["val_tokens"] == pytest.approx(final["val_loss"], rel=1e-9)
 
 
 def test_evaluations_on_the_way_take_only_their_tokens(unbroken, recipe):
@@ -147,7 +156,7 @@ def test_tokens_per_second_count_training_and_neither_evaluation_nor_saving(tmp_
 
     monkeypatch.setattr(loop, "Stopwatch", lambda seconds: Stopwatch(seconds, clock=lambda: now[0]))
     monkeypatch.setattr(loop, "train_windows", takes(2, loop.train_windows))
-    monkeypatch.setattr(loop, "evaluate_loss", takes(1000, loop.evaluate_loss))
+    monkeypatch.setattr(loop, "token_losses", takes(1000, loop.token_losses))
     monkeypatch.setattr(state, "save_model", takes(1000, state.save_model))
     run(short, tmp_path / "run", corpus)
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")

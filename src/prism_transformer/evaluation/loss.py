@@ -26,26 +26,6 @@ class TextLoss:
     """None where only a part of the stream was predicted, whose bytes of text are not known."""
 
 
-def evaluate_loss(
-    model: PreTrainedModel,
-    stream: TokenStream,
-    *,
-    context: int,
-    batch_size: int,
-    max_tokens: int | None = None,
-    autocast: AbstractContextManager[object] | None = None,
-) -> TextLoss:
-    """The loss of `model` on `stream`, or on as many of its first windows as `max_tokens` predicted tokens fill.
-
-    A window has `context` tokens. The model's mode is restored and no random number is drawn, so evaluating leaves
-    training as it is. Raises InputError for a stream of fewer than 2 tokens.
-    """
-    losses = token_losses(
-        model, stream, context=context, batch_size=batch_size, max_tokens=max_tokens, autocast=autocast
-    )
-    return text_loss(losses, stream)
-
-
 def text_loss(losses: npt.NDArray[np.float32], stream: TokenStream) -> TextLoss:
     """The mean of `losses` [tokens], of all tokens of `stream` but the first, or of those of its first windows."""
     nats = float(losses.sum(dtype=np.float64))
@@ -67,7 +47,9 @@ def token_losses(
 ) -> npt.NDArray[np.float32]:
     """[tokens] the loss of each token of `stream` but the first, in nats, each predicted exactly once.
 
-    A token sees those of its window only, so the first ones of a window are predicted from little.
+    A window has `context` tokens; a token sees those of its window only, so the first ones are predicted from little.
+    `max_tokens` ends it after the first windows whose targets are so many. The model's mode is restored and no random
+    number is drawn, so evaluating leaves training as it is. Raises InputError for a stream of fewer than 2 tokens.
     """
     was_training = model.training
     model.train(False)
@@ -80,6 +62,27 @@ def token_losses(
             parts.append(losses_N.cpu().numpy())
     model.train(was_training)
     return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class DocumentLosses:
+    """What each document of a stream contributes to the loss; documents sum to the total."""
+
+    nats: npt.NDArray[np.float64]
+    """[documents] the summed loss of a document's tokens and of the end of text after it."""
+    tokens: npt.NDArray[np.int64]
+    """[documents] how many those are."""
+
+
+def document_losses(losses: npt.NDArray[np.float32], stream: TokenStream) -> DocumentLosses:
+    """`losses` [tokens] of all tokens of `stream` but the first, by document.
+
+    A stream that begins in the middle of a document counts that piece as one more.
+    """
+    starts = stream.document_starts  # token i + 1 has loss i: a document's losses begin where its end-of-text stands
+    firsts = np.union1d([0], starts[starts < len(losses)])
+    nats = np.add.reduceat(losses, firsts, dtype=np.float64)
+    return DocumentLosses(nats, np.diff(firsts, append=len(losses)))
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from filelock import FileLock
 
 from ..data import Corpus
 from ..errors import InputError
-from ..files import write_text
+from ..files import read_json, write_text
 from ..model.head_schedule import HeadSchedule
 from ..settings import differences, from_mapping, read_yaml, to_mapping
-from ..training.metrics import METRICS, read_metrics
+from ..training.metrics import DOCUMENTS, METRICS, read_metrics
 from ..training.recipe import Recipe
 from .arms import SETTINGS, Arm, is_arm_name
-from .measured import ArmInfo, Endpoint, Role, RunResult, Status
+from .measured import ArmInfo, Documents, Endpoint, Role, RunResult, Status
 from .plan import RunKey, StudySettings, order_runs
 
 STUDY, LOCK = "study.yaml", ".lock"
@@ -205,7 +205,12 @@ class Study:
             tokens_per_second=speeds[len(speeds) // 2] if speeds else None,
             lr=run.lr,
             source=str((self.run_folder(run) / METRICS).relative_to(self.folder)),
+            documents=self._documents(run) if status == "done" else None,
         )
+
+    def _documents(self, run: RunKey) -> Documents | None:
+        path = self.run_folder(run) / DOCUMENTS
+        return Documents(**read_json(path)) if path.exists() else None
 
     def arm_infos(self) -> list[ArmInfo]:
         return [

@@ -23,6 +23,13 @@ class Evaluation(NamedTuple):
     val_loss: float
 
 
+class Documents(NamedTuple):
+    """What each document of the validation split contributes to the final loss of a run."""
+
+    nats: Sequence[float]
+    tokens: Sequence[int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
     """One training of one arm with one seed, as the statistics see it."""
@@ -42,6 +49,8 @@ class RunResult:
     """peak learning rate, in a study of several"""
     source: str = ""
     """the file that the figures are from, relative to the study"""
+    documents: Documents | None = None
+    """the final loss by validation document, where it is known"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """From runs to results.json: `analyse` is pure and the whole of it; every figure is unrounded and traceable to a run.
 
 Keys beyond those of the public contract (seeds, baseline, arms, differences, verdict) are documented where they are
-made: RunGrid.arm_entry, decisions.judge, dynamics, equivalent_tokens, verdict.py.
+made: RunGrid.arm_entry, decisions.judge, documents, dynamics, equivalent_tokens, verdict.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..files import read_json, write_json
 from . import equivalent_tokens, learning_rates, verdict
 from .decisions import judge, planning
+from .documents import document_differences
 from .dynamics import milestones
 from .grid import RunGrid
 from .measured import ArmInfo, Endpoint, RunResult, check
@@ -49,6 +50,7 @@ def analyse(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoi
         "curves": {arm.name: grid.curve(arm.name) for arm in arms},
         "difference_curves": {name: grid.difference_curve(name, endpoint.confidence) for name in differences},
         "dynamics": _dynamics(grid, endpoint),
+        "documents": _documents(grid, endpoint),
     }
     results["calibration"] = verdict.calibration(results)
     results["verdict"] = verdict.verdict(results)
@@ -63,6 +65,14 @@ def _dynamics(grid: RunGrid, endpoint: Endpoint) -> list[dict[str, Any]]:
         if not arm.is_calibration
     }
     return milestones(curves, baseline=endpoint.baseline, confidence=endpoint.confidence)
+
+
+def _documents(grid: RunGrid, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    """The differences by validation document, of the runs that tell them."""
+    known = {
+        name: {seed: run.documents for seed, run in grid.done(name).items() if run.documents} for name in grid.arms
+    }
+    return document_differences(known, baseline=endpoint.baseline, confidence=endpoint.confidence)
 
 
 def _differences(grid: RunGrid, endpoint: Endpoint) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,8 @@ from ..data import prepare
 from ..data.batches import train_windows
 from ..data.corpus import Corpus
 from ..errors import DivergedError, RunError, Stopped
-from ..evaluation.loss import evaluate_loss
+from ..evaluation.loss import document_losses, text_loss, token_losses
+from ..files import write_json
 from ..kernels.linear_cross_entropy import linear_cross_entropy
 from ..model.modeling_prism import PrismForCausalLM
 from .device import Device, choose_device, torch_settings_kept
@@ -183,7 +184,7 @@ class Session:
     def evaluate(self, *, max_tokens: int | None, final: bool = False) -> Record:
         """Measure the loss on the validation split, while the clock of training stands."""
         with self.stopwatch.paused():
-            found = evaluate_loss(
+            losses = token_losses(
                 self.model,
                 self.validation_stream,
                 context=self.recipe.model.context,
@@ -191,10 +192,15 @@ class Session:
                 max_tokens=max_tokens,
                 autocast=self.device.autocast(),
             )
+            found = text_loss(losses, self.validation_stream)
             self.require_finite("validation loss", found.nats_per_token, step=self.step)
             record: Record = {"val_loss": found.nats_per_token, "val_tokens": found.tokens}
             if found.bits_per_byte is not None:
                 record["val_bits_per_byte"] = found.bits_per_byte
+            if final:
+                documents = document_losses(losses, self.validation_stream)
+                nats, tokens = documents.nats.tolist(), documents.tokens.tolist()
+                write_json(self.folder.documents, {"nats": nats, "tokens": tokens})
             return self.write(record | ({"final": True} if final else {}))
 
     def save_when_due(self) -> None:

@@ -12,6 +12,8 @@ from ..errors import InputError
 from ..files import write_text
 
 RECIPE, METRICS, ENVIRONMENT = "recipe.yaml", "metrics.jsonl", "environment.json"
+DOCUMENTS = "document_losses.json"
+"""What each validation document contributes to the final loss: {"nats": [...], "tokens": [...]}."""
 
 
 class Metrics:

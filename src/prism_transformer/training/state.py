@@ -1,6 +1,7 @@
 """The run folder: its lock, its settings, and checkpoints that are whole or not there.
 
     recipe.yaml  environment.json  data/  metrics.jsonl  checkpoints/step-NNNNNN/  checkpoints/latest
+    document_losses.json (of the last evaluation)
 
 A checkpoint holds the model with its identity (checkpoint.py), the optimizer and the position. It is written under a
 temporary name, brought to the disk and renamed; `latest` moves last. No random state is kept because none is used
@@ -30,7 +31,7 @@ from ..files import checksums, read_json, sync_folder, verify, write_json, write
 from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import differences, from_mapping, read_yaml, to_mapping, to_yaml
-from .metrics import ENVIRONMENT, METRICS, RECIPE, read_metrics
+from .metrics import DOCUMENTS, ENVIRONMENT, METRICS, RECIPE, read_metrics
 from .recipe import Recipe
 
 DATA = "data"
@@ -61,6 +62,7 @@ class RunFolder:
         self.path = path
         self.data = path / DATA
         self.metrics = path / METRICS
+        self.documents = path / DOCUMENTS
         self.checkpoints = path / CHECKPOINTS
 
     @contextmanager
