@@ -1,9 +1,5 @@
 """The model against its definition and against its peer, transformers' Llama."""
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,26 +9,7 @@ from prism_transformer.model.configuration_prism import PrismConfig
 from prism_transformer.model.head_schedule import HeadSchedule, ScheduleError
 from prism_transformer.model.modeling_prism import PrismForCausalLM, PrismRotaryEmbedding, rotate
 
-SMALL = {"hidden_size": 48, "num_hidden_layers": 4, "vocab_size": 101, "max_position_embeddings": 64}
-RAGGED = [1, 2, 3, 6]
-
-
-def make(head_schedule=RAGGED, seed=0, **settings):
-    torch.manual_seed(seed)
-    return PrismForCausalLM(PrismConfig(**{**SMALL, **settings}, head_schedule=head_schedule)).eval()
-
-
-def ids(batch=2, length=20, seed=1):
-    return torch.randint(0, 101, (batch, length), generator=torch.Generator().manual_seed(seed))
-
-
-def randomise(model):
-    """Weights far from their initial scale, so that attention is not nearly uniform and a fault shows."""
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.copy_(torch.randn_like(weight) * 0.3)
-    return model
+from .models import RAGGED, SMALL, ids, make, randomise
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -206,26 +183,6 @@ def test_ignored_labels_do_not_count():
         )
 
 
-@pytest.mark.parametrize("cache_implementation", [None, "static"])
-def test_generation_with_and_without_cache_agrees(cache_implementation):
-    model, tokens = randomise(make()), ids(batch=2, length=5)
-    settings = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
-    plain = model.generate(tokens, use_cache=False, **settings)
-    assert plain.shape == (2, 17)
-    assert torch.equal(
-        plain, model.generate(tokens, use_cache=True, cache_implementation=cache_implementation, **settings)
-    )
-
-
-def test_left_padding_does_not_change_generation():
-    model, tokens = randomise(make()), ids(batch=1, length=6)
-    padded = F.pad(tokens, (3, 0), value=7)
-    mask = F.pad(torch.ones_like(tokens), (3, 0))
-    settings = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
-    plain = model.generate(tokens, attention_mask=torch.ones_like(tokens), **settings)
-    assert torch.equal(plain[0, 6:], model.generate(padded, attention_mask=mask, **settings)[0, 9:])
-
-
 def test_padded_rows_are_never_scored_or_sampled():
     model = randomise(make(vocab_size=128, true_vocab_size=101))
     with torch.no_grad():
@@ -256,28 +213,6 @@ def test_round_trip_through_save_pretrained(tmp_path):
     for rotary in loaded.model.rotary_emb.values():  # not saved: must be filled again
         assert isinstance(rotary, PrismRotaryEmbedding)
         assert torch.equal(rotary.inv_freq, rotary.frequencies())
-
-
-def test_a_saved_folder_loads_in_a_process_that_cannot_import_the_package(tmp_path):
-    model = randomise(make())
-    model.save_pretrained(tmp_path / "m")
-    torch.save(model(ids()).logits.detach(), tmp_path / "logits.pt")
-    script = f"""
-        import sys, torch
-        sys.modules["prism_transformer"] = None
-        from transformers import AutoModelForCausalLM, AutoModel, AutoConfig
-        folder = {str(tmp_path / "m")!r}
-        model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
-        expected = torch.load({str(tmp_path / "logits.pt")!r}, weights_only=True)
-        ids = torch.randint(0, 101, (2, 20), generator=torch.Generator().manual_seed(1))
-        assert (model(ids).logits - expected).abs().max() < 1e-5
-        AutoModel.from_pretrained(folder, trust_remote_code=True)
-    """
-    environment = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_config_refuses_what_cannot_be_built():

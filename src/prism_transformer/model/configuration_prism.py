@@ -16,6 +16,11 @@ from .head_schedule import HeadSchedule, ScheduleError
 NORM_TYPES = ("rmsnorm", "layernorm")
 ROPE_WIDTHS = ("head", "base")
 ATTENTION_SCALES = ("head", "base")
+_FIXED = (
+    "head_schedule is fixed when a configuration is made: weights load into any schedule without a word, and then "
+    "answer wrongly. For a new model, build PrismConfig(head_schedule=…); to go on from trained weights with another "
+    "schedule, which needs training, load them into that model: model.load_state_dict(trained.state_dict())"
+)
 AUTO_MAP = {
     "AutoConfig": "configuration_prism.PrismConfig",
     "AutoModel": "modeling_prism.PrismModel",
@@ -136,6 +141,17 @@ class PrismConfig(PreTrainedConfig):
         """The heads of every layer, read from `per_layer_config`."""
         heads = [layer.num_attention_heads for layer in self.per_layer_config]
         return HeadSchedule(heads, d_model=self.hidden_size)
+
+    @head_schedule.setter
+    def head_schedule(self, value: Any) -> None:
+        raise ScheduleError(_FIXED)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As in transformers, but `from_pretrained(folder, head_schedule=…)` is refused."""
+        if not {"head_schedule", "per_layer_config"}.isdisjoint(kwargs):
+            raise ScheduleError(_FIXED)
+        return super().from_dict(config_dict, **kwargs)
 
     def rotary_dim(self, layer: int) -> int:
         """Dimensions of each head of `layer` that RoPE rotates: all of them, or the base head dim's."""

@@ -32,13 +32,12 @@ _CACHE = "cache" if "cache" in {f.name for f in dataclasses.fields(BaseModelOutp
 
 
 def sum_of_token_losses(hidden_BTD: Tensor, weight_VD: Tensor, labels_BT: Tensor) -> Tensor:
-    """Cross-entropy of `labels_BT` under softmax(hidden @ weight^T), summed; label -100 counts nothing.
+    """Cross-entropy of `labels_BT` under softmax(hidden @ weight^T), summed; label -100 counts nothing."""
+    return _sum_of_cross_entropies(F.linear(hidden_BTD, weight_VD), labels_BT)
 
-    The plain reference of the loss: `PrismForCausalLM.loss_function_of_hidden` may be replaced by a faster callable of
-    the same signature.
-    """
-    logits_NV = F.linear(hidden_BTD, weight_VD).flatten(0, -2).float()
-    return F.cross_entropy(logits_NV, labels_BT.flatten(), ignore_index=-100, reduction="sum")
+
+def _sum_of_cross_entropies(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
+    return F.cross_entropy(logits_BTV.flatten(0, -2).float(), labels_BT.flatten(), ignore_index=-100, reduction="sum")
 
 
 class PrismRotaryEmbedding(nn.Module):
@@ -133,7 +132,7 @@ class PrismAttention(nn.Module):
             k_BHSK, v_BHSK = cache.update(k_BHSK, v_BHSK, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
         y_BTHK, weights_BHTS = attend(self, q_BHTK, k_BHSK, v_BHSK, mask, scaling=self.scaling, dropout=0.0, **kwargs)
-        return self.o_proj(y_BTHK.flatten(-2)), weights_BHTS
+        return self.o_proj(y_BTHK.reshape(x_BTD.shape)), weights_BHTS  # engines may return [B*T, D]
 
 
 class PrismMLP(nn.Module):
@@ -256,12 +255,13 @@ class PrismModel(PrismPreTrainedModel):
             position_ids = (torch.arange(x_BTD.shape[1], device=x_BTD.device) + seen)[None]
         tables = {head_dim: rotary(position_ids, x_BTD.dtype) for head_dim, rotary in self.rotary_emb.items()}
         for layer, head_dim in zip(self.layers, self.head_dims, strict=True):
-            x_BTD = layer(x_BTD, *tables[str(head_dim)], mask, cache=cache, **kwargs)
+            # Attention functions look at the positions too: flash attention finds packed sequences by them.
+            x_BTD = layer(x_BTD, *tables[str(head_dim)], mask, cache=cache, position_ids=position_ids, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x_BTD), **{_CACHE: cache})
 
 
 class PrismForCausalLM(PrismPreTrainedModel, GenerationMixin):
-    """The language model. `loss_function_of_hidden` is the one place where its loss is computed."""
+    """The language model. Its loss is computed by `loss_function_of_hidden`, which a faster callable may replace."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
@@ -312,8 +312,7 @@ class PrismForCausalLM(PrismPreTrainedModel, GenerationMixin):
             if labels is not None:
                 shift_labels = F.pad(labels, (0, 1), value=-100)[..., 1:]
         if shift_labels is not None:
-            weight_VD = self.lm_head.weight[: self.config.true_vocab_size]
-            total = self.loss_function_of_hidden(hidden_BTD, weight_VD, shift_labels)
+            total = self._sum_of_losses(hidden_BTD, shift_labels)
             loss = total / (num_items_in_batch if num_items_in_batch is not None else (shift_labels != -100).sum())
         return CausalLMOutputWithPast(
             loss=loss,
@@ -322,6 +321,20 @@ class PrismForCausalLM(PrismPreTrainedModel, GenerationMixin):
             attentions=outputs.attentions,
             **{_CACHE: outputs.get(_CACHE)},
         )
+
+    def _sum_of_losses(self, hidden_BTD: Tensor, labels_BT: Tensor) -> Tensor:
+        size = self.config.true_vocab_size
+        if isinstance(self.lm_head, nn.Linear):
+            return self.loss_function_of_hidden(hidden_BTD, self.lm_head.weight[:size], labels_BT)
+        # An adapter wraps the head: its weight alone is not what it computes.
+        return _sum_of_cross_entropies(self.lm_head(hidden_BTD)[..., :size], labels_BT)
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As in transformers; rows beyond `new_num_tokens` (pad_to_multiple_of) are padding."""
+        tokens = new_num_tokens or self.config.true_vocab_size or self.config.vocab_size
+        embedding: nn.Embedding = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        self.config.true_vocab_size = tokens if tokens < self.config.vocab_size else None
+        return embedding
 
     def _mask_padding_rows(self, logits_BTV: Tensor) -> Tensor:
         """Rows that only pad the vocabulary get -inf, so that they are never sampled or scored."""
