@@ -45,7 +45,14 @@ def test_text_of_two_runs(study, text, in_empty_folder, capsys):
     out = capsys.readouterr().out
     assert "uniform seed 0" in out and "bits/byte" in out and "17–32: " in out
     assert "BOS: end-of-text before each text, as in training" in out
+    assert "text nats_per_token" in out and " windows" in out and "One pair of runs" in out
     assert fits_80_columns(out)
+
+
+def test_two_seeds_of_one_arm_are_not_compared(study, text, in_empty_folder, capsys):
+    runs = [str(study / "runs" / "prism" / f"seed-{seed}") for seed in (0, 1)]
+    assert main(["eval", *runs, "--text", text]) == 0
+    assert "no differences: these are seeds of one arm" in capsys.readouterr().out
 
 
 def test_text_as_json(study, text, in_empty_folder, capsys):
@@ -68,6 +75,8 @@ def test_a_study_is_scored_and_compared_by_pairs(study, sets, in_empty_folder, c
     assert fits_80_columns(out)
     kept = study / "runs" / "prism" / "seed-1" / "evaluation" / "step-000012"
     assert len((kept / "piqa.jsonl").read_text().splitlines()) == 8
+    arms = json.loads((study / "zero_shot.json").read_text())["piqa"]["arms"]
+    assert arms["prism"]["sources"][1] == str(kept.relative_to(study))
 
     assert main(["eval", str(study), "--tasks", "piqa", "--eval-data", str(sets), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -83,6 +92,7 @@ def test_a_study_is_scored_and_compared_by_pairs(study, sets, in_empty_folder, c
         (["RUN"], ["say what to score"]),
         (["RUN", "--text", "x.txt", "--limit", "0", "--batch-size", "-1"], ["--limit 0 must", "--batch-size -1 must"]),
         (["nowhere", "--text", "x.txt"], ["nowhere: no such folder"]),
+        (["nowhere", "--tasks", "piqa"], ["nowhere: no such folder"]),  # before any data is looked for
         (["RUN", "--text", "x.txt"], ["x.txt: no such file or folder"]),
         (["RUN", "--text", "x.txt", "--device", "cuda:9"], ["cuda:9 is not here"]),
         (["RUN", "--tasks", "piqa", "--eval-data", "nowhere"], ["nowhere: no such folder of evaluation sets"]),

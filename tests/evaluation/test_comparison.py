@@ -84,3 +84,18 @@ def test_every_arm_against_the_first():
         ("w", "u", "piqa"),
     ]
     assert compare_arms([]) == []
+
+
+def test_where_no_item_differs_the_interval_is_not_empty():
+    """Clopper-Pearson's upper limit for 0 of 36 at 95 %: 1 - 0.025^(1/36) = 0.0974."""
+    first, second = (scored(arm, None, [1.0, 0.0] * 18) for arm in "ab")
+    (found,) = compare([first], [second])
+    assert (found["low"], found["high"]) == pytest.approx((-0.0974, 0.0974), abs=1e-4)
+    assert found["decision"] == "cannot_tell"
+
+
+def test_losses_of_a_text_are_weighted_by_tokens():
+    first = scored("a", 0, [(30.0, 10), (12.0, 4)], metric="nats_per_token")
+    second = scored("b", 0, [(25.0, 10), (11.0, 4)], metric="nats_per_token")
+    (found,) = compare([first], [second])
+    assert found["mean"] == pytest.approx(-6 / 14) and found["unit"] == "nats per token"

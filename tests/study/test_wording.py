@@ -6,6 +6,7 @@ from prism_transformer.study.wording import (
     percent,
     percent_digits,
     plain,
+    rounded,
     schedule,
     signed,
     tokens_factor,
@@ -34,3 +35,18 @@ def test_lists_schedules_and_tokens() -> None:
     assert listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"
     assert schedule([3, 3, 6, 6, 8, 8, *[12] * 6]) == "3x2,6x2,8x2,12x6" and schedule([]) == ""
     assert tokens_factor(0.992) == "0.8 % fewer" and tokens_factor(1.3) == "30 % more"
+
+
+@pytest.mark.parametrize(
+    ("value", "like", "text"),
+    [
+        (0.51849, None, "0.5185"),
+        (22.2749, None, "22.27"),
+        (75_652.96, None, "75,653"),
+        (4_009_145_899.0, None, "4.01e+09"),
+        (0.5, 22.27, "0.50"),
+        (None, None, "–"),
+    ],
+)
+def test_scores_have_the_digits_that_their_size_asks_for(value, like, text):
+    assert rounded(value, like) == text

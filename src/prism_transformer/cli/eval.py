@@ -1,7 +1,9 @@
 """`prism eval RUN… --tasks TASK… | --text FILE…`: what trained models score, and whether they differ."""
 
 import json
+import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -58,7 +60,11 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
-    lines = [*text_lines(found["runs"]), *task_lines(found["runs"]), *difference_lines(found["comparisons"])]
+    lines = [
+        *text_lines(found["runs"]),
+        *task_lines(found["runs"]),
+        *difference_lines(found["runs"], found["comparisons"]),
+    ]
     print("\n".join([*lines, *footer_lines(found["runs"])]))
     return 0
 
@@ -69,6 +75,11 @@ def _check(options: Eval) -> None:
         problems.append("name a run, a checkpoint, a study, or the folder of a Hugging Face model")
     if not options.tasks and not options.text:
         problems.append("say what to score: --tasks piqa arc_easy (or paper), or --text FILE")
+    problems += [
+        f"{path}: no such folder; give a run, a checkpoint, a study, or the folder of a Hugging Face model"
+        for path in options.runs
+        if not path.is_dir()
+    ]
     counts = {"--limit": options.limit, "--batch-size": options.batch_size}
     problems += [
         f"{name} {value} must be at least 1" for name, value in counts.items() if value is not None and value < 1
@@ -84,7 +95,7 @@ def _check(options: Eval) -> None:
 
 
 def _evaluate(options: Eval, progress: ScoreProgress) -> dict[str, Any]:
-    from ..evaluation.comparison import compare_arms
+    from ..evaluation.comparison import compare_arms, same_items
     from ..evaluation.evaluate import Computation
     from ..evaluation.zero_shot import open_tasks
     from ..training.device import choose_device, torch_settings_kept
@@ -100,14 +111,18 @@ def _evaluate(options: Eval, progress: ScoreProgress) -> dict[str, Any]:
             autocast=device.autocast,
             on_progress=progress.show,
         )
-        if not options.tasks:
-            return {"runs": [_one(path, options, how, None, progress)[0] for path in paths], "comparisons": []}
-        with open_tasks(options.tasks, folder=options.eval_data, shots=options.shots, say=progress.say) as tasks:
+        with ExitStack() as stack:
+            tasks = None
+            if options.tasks:
+                opened = open_tasks(options.tasks, folder=options.eval_data, shots=options.shots, say=progress.say)
+                tasks = stack.enter_context(opened)
             found = [_one(path, options, how, tasks, progress) for path in paths]
-    comparisons = compare_arms([runs for _, runs in found])
-    if len(options.runs) == 1 and _is_study(options.runs[0]):
-        _into_report(options, found, comparisons)
-    return {"runs": [entry for entry, _ in found], "comparisons": comparisons}
+    texts = [scores.pop("text") for _, scores in found if "text" in scores]
+    comparisons = compare_arms([{"text": each} for each in texts]) if same_items(texts) else []
+    of_tasks = compare_arms([runs for _, runs in found])
+    if options.tasks and len(options.runs) == 1 and _is_study(options.runs[0]):
+        _into_report(options, found, of_tasks)
+    return {"runs": [entry for entry, _ in found], "comparisons": [*comparisons, *of_tasks]}
 
 
 def _is_study(path: Path) -> bool:
@@ -127,7 +142,7 @@ def _into_report(
 
     folder = options.runs[0]
     label = file_name("", {"limit": options.limit, "shots_asked": options.shots})
-    sources = [entry["kept"] for entry, _ in found]
+    sources = [os.path.relpath(entry["kept"], folder) for entry, _ in found]
     write_zero_shot(folder, label, summarise([runs for _, runs in found], sources, comparisons))
     conclude(Study.open(folder))
 
@@ -146,13 +161,14 @@ def _one(
     loaded = load(path, tokenizer=options.tokenizer)
     nn.Module.to(loaded.model, how.device)
     entry: dict[str, Any] = {"name": loaded.name, "model": loaded.describe()}
+    texts = {}
     if options.text:
-        entry["text"] = evaluate_text(loaded, options.text, how, text_field=options.text_field)
+        entry["text"], texts["text"] = evaluate_text(loaded, options.text, how, text_field=options.text_field)
     if tasks is None:
-        return entry, {}
+        return entry, texts
     place = place_of(loaded, options.out)
     runs = evaluate_tasks(loaded, tasks, how, folder=place, limit=options.limit, shots=options.shots)
-    return entry | {"scores": {name: run.score for name, run in runs.items()}, "kept": str(place)}, runs
+    return entry | {"scores": {name: run.score for name, run in runs.items()}, "kept": str(place)}, runs | texts
 
 
 def expand_studies(paths: Sequence[Path]) -> list[Path]:

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..study.wording import rounded
+
 COLUMNS = 80
 DECISIONS = {"higher": "higher", "lower": "lower", "cannot_tell": "cannot tell"}
 Entry = Mapping[str, Any]
@@ -72,9 +74,10 @@ def _rows(scores: Mapping[str, Entry]) -> list[str]:
     metrics = list(dict.fromkeys(metric for score in scores.values() for metric in score["metrics"]))
     names = {name: textwrap.wrap(name, 30) for name in scores}
     width = max(len(part) for parts in names.values() for part in parts)
-    lines = ["  " + " " * width + "".join(f"  {metric:<17}" for metric in metrics).rstrip()]
+    wide = {metric: max(17, *(len(_cell(score, metric)) for score in scores.values())) for metric in metrics}
+    lines = ["  " + " " * width + "".join(f"  {metric:<{wide[metric]}}" for metric in metrics).rstrip()]
     for name, score in scores.items():
-        cells = "".join(f"  {_cell(score, metric):<17}" for metric in metrics).rstrip()
+        cells = "".join(f"  {_cell(score, metric):<{wide[metric]}}" for metric in metrics).rstrip()
         lines += [f"  {part:{width}}{cells if k == 0 else ''}" for k, part in enumerate(names[name])]
     if any(score["at_chance"] for score in scores.values()):
         lines.append("  * chance-level: no better than guessing")
@@ -89,15 +92,19 @@ def _cell(score: Entry, metric: str) -> str:
     each = score["metrics"].get(metric)
     if each is None:
         return "–"
-    digits = 4 if each["value"] < 10 else 2 if each["value"] < 1000 else 0
-    error = "" if each["stderr"] is None else f" ± {each['stderr']:,.{digits}f}"
-    return f"{each['value']:,.{digits}f}{error}{'*' if metric in score['at_chance'] else ''}"
+    error = "" if each["stderr"] is None else f" ± {rounded(each['stderr'], each['value'])}"
+    return f"{rounded(each['value'])}{error}{'*' if metric in score['at_chance'] else ''}"
 
 
-def difference_lines(comparisons: Sequence[Entry]) -> list[str]:
-    """Each arm minus the first, paired."""
+def difference_lines(runs: Sequence[Entry], comparisons: Sequence[Entry]) -> list[str]:
+    """Each arm minus the first, paired; or why there is no pair."""
     if not comparisons:
-        return []
+        arms = [run["model"]["arm"] for run in runs]
+        if len(arms) < 2:
+            return []
+        why = "no seed is in two arms, or the models read the text as other tokens"
+        why = "these are seeds of one arm" if len(set(arms)) == 1 else why
+        return [*textwrap.wrap(f"no differences: {why}", COLUMNS), ""]
     baseline = comparisons[0]["baseline"]
     lines = textwrap.wrap(f"differences to {baseline}, paired by item and seed:", COLUMNS)
     for arm in dict.fromkeys(each["arm"] for each in comparisons):
@@ -107,6 +114,8 @@ def difference_lines(comparisons: Sequence[Entry]) -> list[str]:
     open_ones = sum(each["decision"] == "cannot_tell" for each in comparisons)
     if open_ones:
         lines += ["", f"{open_ones} of {len(comparisons)} differences cannot be told from noise."]
+    if all(each["seeds"] == 1 for each in comparisons):
+        lines += ["", "One pair of runs: of these two trainings; the next two may differ otherwise."]
     if len(comparisons) > 1:
         told = f"{len(comparisons)} comparisons, not corrected for their number: 1 in 20 is told by chance alone."
         lines += ["", *textwrap.wrap(told, COLUMNS)]
@@ -114,10 +123,11 @@ def difference_lines(comparisons: Sequence[Entry]) -> list[str]:
 
 
 def _difference(each: Entry) -> list[str]:
-    unit = "" if each["unit"] == "share" else f" {each['unit']}"
+    unit = "" if each["unit"] in ("share", "nats per token") else f" {each['unit']}"
     head = f"    {each['task']} {each['metric']}"
     value = f"{each['mean']:+.4f} [{each['low']:+.4f}, {each['high']:+.4f}]{unit}  {DECISIONS[each['decision']]}"
-    detail = f"p {each['p']:.3g}, {each['items']:,} items"
+    items = "windows" if each["task"] == "text" else "items"
+    detail = f"p {each['p']:.3g}, {each['items']:,} {items}"
     detail += f", {each['seeds']} seeds" if each["seeds"] > 1 else ""
     if "only_arm" in each:
         detail += f"; right alone: {each['only_arm']} and {each['only_baseline']} (McNemar)"
@@ -139,6 +149,6 @@ def footer_lines(runs: Sequence[Entry]) -> list[str]:
     if scored:
         note = "±: standard error over items; acc_norm: log-likelihoods divided by the characters of an ending"
         lines += textwrap.wrap(note, COLUMNS)
-        more = f", and likewise for {len(scored) - 1} more" if len(scored) > 1 else ""
-        lines.append(f"kept with every item: {scored[0]['kept']}{more}")
+        lines.append(f"kept with every item: {scored[0]['kept']}")
+        lines += [f"  and likewise for {len(scored) - 1} more"] if len(scored) > 1 else []
     return lines

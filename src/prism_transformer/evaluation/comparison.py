@@ -31,7 +31,8 @@ def compare(
 ) -> list[dict[str, Any]]:
     """The difference arm - baseline in each metric of one task: {metric, mean, low, high, p, decision, …}.
 
-    Accuracies in shares; perplexities as nats per item or word, higher being better, and their ratio beside it. Runs
+    Accuracies in shares; perplexities as nats per item or word, higher being better, and their ratio beside it; the
+    loss of a text in nats per token, lower being better. Runs
     are paired by seed; two runs that have no seed in common are paired as they are, over items alone. One pair of
     accuracies is judged by McNemar's exact test, everything else by the interval.
     Raises InputError where the items are not the same.
@@ -68,12 +69,17 @@ def _pairs(baseline: Sequence[ScoredRun], arm: Sequence[ScoredRun]) -> list[tupl
     if not pairs and len(baseline) == len(arm) == 1:
         pairs = [(baseline[0], arm[0])]
     for first, second in pairs:
-        if _keys(first) != _keys(pairs[0][0]) or _keys(second) != _keys(pairs[0][0]):
+        if not same_items([pairs[0][0], first, second]):
             raise InputError(
                 f"{first.score['task']}: {first.arm} and {second.arm} were not scored on the same items and prompts; "
                 "score them again from the same data, with the same limit and shots"
             )
     return pairs
+
+
+def same_items(runs: Sequence[ScoredRun]) -> bool:
+    """Whether all were scored on the same items and prompts."""
+    return all(_keys(run) == _keys(runs[0]) for run in runs[1:])
 
 
 def _keys(run: ScoredRun) -> list[tuple[Any, ...]]:
@@ -99,6 +105,11 @@ def _difference(metric: str, pairs: Sequence[Any], values: Sequence[Any], confid
     result = {"metric": metric, **interval._asdict(), "seeds": len(pairs), "items": first.shape[1]}
     if is_right_or_wrong:
         result["unit"] = "share"
+        if (
+            not differences.any()
+        ):  # the bootstrap knows no spread here: as many items may differ as Clopper-Pearson says
+            bound = 1 - ((1 - confidence) / 2) ** (1 / first.shape[1])
+            result |= {"low": -bound, "high": bound}
         if len(pairs) == 1:
             test = mcnemar(second[0, :, 0], first[0, :, 0])
             result |= {"p": test.p, "only_arm": test.only_first, "only_baseline": test.only_second, "test": "mcnemar"}
@@ -106,7 +117,7 @@ def _difference(metric: str, pairs: Sequence[Any], values: Sequence[Any], confid
         result["unit"] = "nats per word" if has_weights else "nats per item"
         result["ratio"] = math.exp(-interval.mean)
     else:
-        result["unit"] = "mean"
+        result["unit"] = "nats per token" if metric == "nats_per_token" else "mean"
     return {**result, "confidence": confidence, "decision": _decide(result, confidence)}
 
 

@@ -1,11 +1,14 @@
 """`evaluate`: one trained model on tasks and on text, with everything kept that a later comparison needs."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -69,7 +72,7 @@ def evaluate(
     nn.Module.to(loaded.model, how.device)
     found: dict[str, Any] = {"model": loaded.describe()}
     if text:
-        found["text"] = evaluate_text(loaded, text, how)
+        found["text"], _ = evaluate_text(loaded, text, how)
     if tasks:
         with open_tasks(tasks, folder=Path(data) if data else None, shots=shots, say=say) as opened:
             place = place_of(loaded, Path(out) if out else None)
@@ -80,19 +83,38 @@ def evaluate(
 
 def evaluate_text(
     loaded: LoadedModel, paths: Sequence[str], how: Computation, *, text_field: str = "text"
-) -> dict[str, Any]:
-    """The loss on a text, in nats a token and bits per byte, and how it falls along the context."""
+) -> tuple[dict[str, Any], ScoredRun]:
+    """The loss on a text, in nats a token and bits per byte, and how it falls along the context; and the same with
+    windows as items, to be paired with those of another model."""
     stream = read_text(paths, loaded.tokenizer, text_field=text_field)
     losses = token_losses(
         loaded.model, stream, context=loaded.context, batch_size=how.batch_size, autocast=how.autocast()
     )
-    return {
+    found = {
         **asdict(text_loss(losses, stream)),
         "origin": stream.where,
         "text_bytes": stream.text_bytes,
         "context": loaded.context,
         "by_position": [asdict(each) for each in loss_by_position(losses, context=loaded.context)],
     }
+    ids = hashlib.sha256(f"{loaded.tokenizer.fingerprint} {loaded.context}".encode())
+    for part in stream.parts:
+        ids.update(part.tobytes())
+    return found, ScoredRun(
+        arm=loaded.arm, seed=loaded.seed, score=_TEXT_SCORE, items=_windows(losses, loaded.context, ids.hexdigest())
+    )
+
+
+_TEXT_SCORE: dict[str, Any] = {"task": "text", "metrics": {"nats_per_token": {}}}
+
+
+def _windows(losses: npt.NDArray[np.float32], context: int, sha256: str) -> list[dict[str, Any]]:
+    """Each window as an item: its nats and its tokens."""
+    parts = [losses[start : start + context] for start in range(0, len(losses), context)]
+    return [
+        {"item": k, "sha256": sha256, "prompt_sha256": "", "values": {"nats_per_token": (float(part.sum()), len(part))}}
+        for k, part in enumerate(parts)
+    ]
 
 
 def evaluate_tasks(

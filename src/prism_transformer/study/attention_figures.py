@@ -47,7 +47,7 @@ def difference_bars(found: Mapping[str, Any], palette: Palette) -> Figure:
             axes.set_title(f"{name} minus {found['baseline']}", loc="left", fontsize="medium")
         panels[-1].set_xlabel("layer")
         panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        figure.supylabel("difference of attention distance, tokens", fontsize="medium")
+        figure.supylabel("difference, tokens", fontsize="medium")
     return figure
 
 

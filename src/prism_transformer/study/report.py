@@ -15,7 +15,7 @@ from .attention import read_attention
 from .export import difference_rows, run_rows, write_tables
 from .head_figure import cut_matrix
 from .table import DECISIONS
-from .wording import percent, percent_digits, plain, signed, tokens_factor
+from .wording import percent, percent_digits, plain, rounded, signed, tokens_factor
 from .zero_shot import read_zero_shot
 
 __all__ = ["write_report"]
@@ -46,7 +46,13 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
         lstrip_blocks=True,
     )
     attention, zero_shot = read_attention(folder), read_zero_shot(folder) or {}
-    environment.filters |= {"signed": signed, "plain": plain, "percent": percent, "breakable": _breakable}
+    environment.filters |= {
+        "signed": signed,
+        "plain": plain,
+        "rounded": rounded,
+        "percent": percent,
+        "breakable": _breakable,
+    }
     template = environment.get_template("report.html.j2")
     page = template.render(
         results=results,

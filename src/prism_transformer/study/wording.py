@@ -54,3 +54,12 @@ def tokens_factor(factor: float) -> str:
     """1.05 -> "5.0 % more"; 0.97 -> "3.0 % fewer"."""
     change = abs(factor - 1) * 100
     return f"{change:.{0 if change >= 20 else 1}f} % {'more' if factor >= 1 else 'fewer'}"
+
+
+def rounded(value: float | None, like: float | None = None) -> str:
+    """A score with as many digits as its size asks for; `like`: as many as another figure has, of which it is the
+    error."""
+    if value is None:
+        return "–"
+    size = abs(value if like is None else like)
+    return f"{value:{',.4f' if size < 10 else ',.2f' if size < 1000 else ',.0f' if size < 1e6 else '.3g'}}"
