@@ -8,7 +8,7 @@ from prism_transformer.data import DataSettings
 from prism_transformer.errors import InputError
 from prism_transformer.study.arms import parse_arms
 from prism_transformer.study.budget import Candidate, bytes_per_token, fit_budget, largest_that_fits, text_tokens
-from prism_transformer.study.estimate import START_SECONDS, estimate
+from prism_transformer.study.estimate import START_SECONDS, Speed, estimate
 from prism_transformer.study.plan import StudySettings
 from prism_transformer.training.recipe import ModelSettings, Recipe, TrainingSettings
 
@@ -22,7 +22,9 @@ RUN = 960.0  # seconds of one run
 
 def at_100_tokens_a_second(recipe, settings):
     arms = parse_arms(settings.arms, recipe.model)
-    return estimate(recipe, arms, settings, vocab_size=50, validation_tokens=0, jobs=1, speed=100.0)
+    return estimate(
+        recipe, arms, settings, vocab_size=50, validation_tokens=0, jobs=1, speed=Speed(100.0, "measured here")
+    )
 
 
 def fit(budget, fixed=(), settings=SETTINGS):

@@ -4,7 +4,16 @@ import pytest
 
 from prism_transformer.errors import InputError
 from prism_transformer.study.arms import parse_arms
-from prism_transformer.study.estimate import EVALUATION_COST, START_SECONDS, duration, estimate, parse_duration
+from prism_transformer.study.estimate import (
+    EVALUATION_COST,
+    START_SECONDS,
+    Speed,
+    duration,
+    estimate,
+    millions,
+    parse_duration,
+    time_sentence,
+)
 from prism_transformer.study.plan import StudySettings
 from prism_transformer.training.recipe import ModelSettings, Recipe, TrainingSettings
 
@@ -16,7 +25,8 @@ RECIPE = Recipe(model=MODEL, training=TRAINING)
 def make(settings=None, *, jobs=1, speed=100.0, validation_tokens=400):
     settings = settings or StudySettings(seeds=3, calibrate=True)
     arms = parse_arms(settings.arms, MODEL, calibrate=settings.calibrate)
-    return estimate(RECIPE, arms, settings, vocab_size=50, validation_tokens=validation_tokens, jobs=jobs, speed=speed)
+    found = Speed(speed, "measured here") if speed else None
+    return estimate(RECIPE, arms, settings, vocab_size=50, validation_tokens=validation_tokens, jobs=jobs, speed=found)
 
 
 def test_runs_and_tokens():
@@ -63,4 +73,18 @@ def test_what_is_no_time(text):
 
 
 def test_durations_in_words():
-    assert [duration(s) for s in (40, 400, 3900, 8000)] == ["40 s", "7 min", "65 min", "2 h 13 min"]
+    seconds = (40, 400, 3900, 8000, 3 * 86400, 12 * 365 * 86400)
+    assert [duration(s) for s in seconds] == ["40 s", "7 min", "65 min", "2 h 13 min", "3 days", "12 years"]
+
+
+def test_parameters_in_words():
+    assert [millions(n) for n in (123_570_000, 1_000_000, 262_144)] == ["123.6M", "1.0M", "262K"]
+
+
+def test_a_rate_that_no_training_reaches_is_called_that():
+    assert time_sentence(make(speed=None)) is None
+    measured = make().at(Speed(16_200.0, "by the first steps"))
+    assert time_sentence(measured).endswith("at 16,200 tokens/s a process, by the first steps")
+    bound = make().at(Speed(10.0, "from the matrix products alone"))
+    assert time_sentence(bound).startswith("time: more than")
+    assert time_sentence(bound).endswith("from the matrix products alone")

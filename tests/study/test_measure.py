@@ -10,7 +10,8 @@ from prism_transformer.training.recipe import Recipe, load_recipe
 
 
 def test_the_speed_is_below_the_rate_of_matrix_products(tiny: Recipe) -> None:
-    speed = training_speed(tiny, 257, seconds=0.2)
+    speed, source = training_speed(tiny, 257, seconds=0.2)
+    assert source == "measured here"
     assert 0 < speed < matrix_peak(tiny.device) / (3 * tiny.model.cost(257).matmul_flops_per_token)
 
 
@@ -21,7 +22,8 @@ def test_a_model_far_too_large_for_the_device_is_bounded_and_not_built(monkeypat
     # 3 passes' worth of 2 FLOPs for each weight of the matrices, and the two products of attention
     per_token = 3 * large.model.cost(50_304).matmul_flops_per_token
     assert per_token == pytest.approx(6 * 756.8e6, rel=0.2)
-    assert training_speed(large, 50_304) == pytest.approx(1e11 / per_token)
+    speed, source = training_speed(large, 50_304)
+    assert (speed, source) == (pytest.approx(1e11 / per_token), "from the matrix products alone")
 
 
 def test_a_pass_is_no_longer_than_it_needs_to_be(tiny: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ..study.budget import Candidate
 from ..study.compare import conclude, open_study
 from ..study.estimate import Estimate, check_disk, describe
 from ..study.folder import STUDY, Study
-from ..study.plan import StudySettings, planned_tokens
+from ..study.plan import StudySettings
 from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator, text_problems
 from ..study.runner import run_study
 from ..study.table import terminal_table
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
         return 0
     with CompareProgress() as progress:
         study = open_study(recipe, out, settings=settings, name=options.recipe, say=progress.say)
-        progress.begin(planned_tokens(study.arms, recipe, study.runs))
+        progress.begin(study)
         run_study(study, on_progress=progress.show, say=progress.say)
     results = conclude(study)
     show_results(study.folder, results, as_json=options.json)

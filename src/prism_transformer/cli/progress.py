@@ -7,6 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from ..study.estimate import describe, time_sentence
+from ..study.folder import Study
+from ..study.planning import first_speed, plan_of
 from ..study.runner import Progress as StudyProgress
 from ..training.recipe import Recipe
 
@@ -71,13 +74,28 @@ class CompareProgress(_Live):
         self._told: set[Any] = set()
         self._started = time.monotonic()
         self._has_loss = False
+        self._study: Study | None = None
+        self._is_timed = False
 
-    def begin(self, total_tokens: int) -> None:
-        """The text is prepared and the runs are known."""
-        self._bar.update(self._task, total=total_tokens)
+    def begin(self, study: Study) -> None:
+        """The text is prepared and the runs are known: say the plan of what is left to train."""
+        plan = plan_of(study, study.open_corpus())
+        self._study = study
+        self._bar.update(self._task, total=plan.tokens)
+        if any(study.status(run) == "pending" for run in study.runs):
+            self._is_timed = plan.speed is not None
+            for line in describe(plan):
+                self.say(line)
+
+    def _say_time(self) -> None:
+        """The first steps of training are the measurement."""
+        if self._study and not self._is_timed and first_speed(self._study):
+            self._is_timed = True
+            self.say(time_sentence(plan_of(self._study, self._study.open_corpus())) or "")
 
     def show(self, progress: StudyProgress) -> None:
         """Take how far every run is."""
+        self._say_time()
         runs = len(progress.statuses)
         running = [run for run in progress.last if progress.statuses[run] == "pending"]
         if not self._has_loss and (losses := [r["loss"] for run in running if "loss" in (r := progress.last[run])]):

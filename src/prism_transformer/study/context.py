@@ -8,9 +8,10 @@ from ..errors import InputError
 from ..files import read_json
 from ..settings import to_mapping
 from ..training.metrics import ENVIRONMENT
-from .estimate import duration, estimate, gigabytes
+from .estimate import duration, gigabytes
 from .folder import Study
 from .measured import RunResult
+from .planning import plan_of
 from .wording import count, plain
 
 SMALL_VALIDATION = 50_000
@@ -75,10 +76,10 @@ def text_notes(study: Study, corpus: Corpus) -> list[str]:
 
 def plan_rows(study: Study, runs: Sequence[RunResult], results: Mapping[str, Any]) -> list[dict[str, str]]:
     """The plan beside what happened, a row each."""
-    recipe, settings = study.file.recipe, study.file.study
-    planned = estimate(
-        recipe, study.arms, settings, vocab_size=recipe.data.vocab_size, validation_tokens=None, jobs=1, speed=None
-    )
+    planned = plan_of(study, None)
+    budget, seconds = study.file.study.budget, planned.training_seconds
+    expected = [f"budget {budget}"] if budget else []
+    expected += [f"about {duration(seconds)} of training in all, {planned.speed_source}"] if seconds else []
     finished = [run for run in runs if run.status in ("done", "diverged")]
     diverged = sum(run.status == "diverged" for run in runs)
     primary = results["differences"].get(results["primary"]) or {}
@@ -87,7 +88,11 @@ def plan_rows(study: Study, runs: Sequence[RunResult], results: Mapping[str, Any
     rows = [
         ("Runs", f"{planned.runs} ({planned.arms} arms × {planned.seeds} seeds × {planned.rates} rates)", happened),
         ("Tokens of training", f"{planned.tokens:,}", f"{sum(run.tokens for run in runs):,}"),
-        ("Time", settings.budget or "not limited", f"{duration(sum(map(training_seconds, runs)))} of training in all"),
+        (
+            "Time",
+            ", ".join(expected) or "not known",
+            f"{duration(sum(map(training_seconds, runs)))} of training in all",
+        ),
         (
             "Disk for checkpoints",
             f"{gigabytes(planned.disk_bytes)} at the most",

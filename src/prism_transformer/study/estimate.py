@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from ..errors import InputError
 from ..training.recipe import Recipe
@@ -22,6 +22,17 @@ START_SECONDS = 10.0
 
 CHECKPOINT_COPIES = 3
 """float32 values on disk for each parameter: the weight and AdamW's two moments"""
+
+
+SpeedSource = Literal["measured here", "by the first steps", "from the matrix products alone"]
+"""Where a speed is from; no training reaches the last one."""
+
+
+class Speed(NamedTuple):
+    """Tokens per second of training in one process."""
+
+    tokens_per_second: float
+    source: SpeedSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +52,7 @@ class Estimate:
     evaluated_tokens: int
     speed: float | None
     """tokens per second of training in one process; None: not measured"""
+    speed_source: SpeedSource
     disk_bytes: int
     """of all checkpoints, at the most"""
     detectable: float | None
@@ -55,6 +67,15 @@ class Estimate:
         longest_queue = math.ceil(self.runs / side_by_side) / self.runs
         work = (self.tokens + EVALUATION_COST * self.evaluated_tokens) / self.speed
         return START_SECONDS + work * longest_queue
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Of all runs together, evaluations not counted."""
+        return None if self.speed is None else self.tokens / self.speed
+
+    def at(self, speed: Speed) -> "Estimate":
+        """The same plan at another speed."""
+        return replace(self, speed=speed.tokens_per_second, speed_source=speed.source)
 
     def of_one_run(self) -> "Estimate":
         """The figures of a single run."""
@@ -72,7 +93,7 @@ def estimate(
     vocab_size: int,
     validation_tokens: int | None,
     jobs: int,
-    speed: float | None,
+    speed: Speed | None,
 ) -> Estimate:
     """The figures of a study of `arms`. `validation_tokens` of the whole split; None where no text is prepared."""
     rates = settings.lr or (recipe.optimizer.lr,)
@@ -89,7 +110,8 @@ def estimate(
         tokens_per_run=recipe.trained_tokens,
         tokens=planned_tokens(arms, recipe, runs),
         evaluated_tokens=len(runs) * _evaluated_tokens(recipe, validation_tokens),
-        speed=speed,
+        speed=speed.tokens_per_second if speed else None,
+        speed_source=speed.source if speed else "measured here",
         disk_bytes=len(runs) * (recipe.training.keep + 1) * on_disk,
         detectable=_detectable(settings),
     )
@@ -125,13 +147,15 @@ def gigabytes(size: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """1 h 5 min, 7 min, 40 s."""
-    minutes = round(seconds / 60)
+    """40 s, 7 min, 2 h 13 min, 3 days, 12 years."""
+    minutes, days = round(seconds / 60), round(seconds / 86400)
     if seconds < 90:
         return f"{seconds:.0f} s"
     if minutes < 120:
         return f"{minutes} min"
-    return f"{minutes // 60:,} h {minutes % 60} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{days} days" if days < 730 else f"{days / 365:,.0f} years"
 
 
 def parse_duration(text: str) -> float:
@@ -150,12 +174,12 @@ def describe(found: Estimate) -> list[str]:
     """The plan in sentences."""
     rates = f" x {found.rates} learning rates" if found.rates > 1 else ""
     lines = [
-        f"model: {found.parameters / 1e6:.1f}M parameters in every arm",
+        f"model: {millions(found.parameters)} parameters in every arm",
         f"runs: {found.runs} ({found.arms} arms x {found.seeds} seeds{rates}), {found.jobs} side by side",
         f"tokens: {found.tokens_per_run:,} a run, {found.tokens:,} in all",
     ]
-    if found.seconds is not None and found.speed is not None:
-        lines.append(f"time: about {duration(found.seconds)}, at {found.speed:,.0f} tokens/s a process, measured here")
+    if time := time_sentence(found):
+        lines.append(time)
     lines.append(f"disk: {gigabytes(found.disk_bytes)} for checkpoints at the most")
     if found.detectable is not None:
         lines.append(
@@ -169,3 +193,15 @@ def describe(found: Estimate) -> list[str]:
     elif found.seeds == 3:
         lines.append("3 seeds are the least, and weak; 5 are the default")
     return lines
+
+
+def time_sentence(found: Estimate) -> str | None:
+    """How long the plan takes; None where no speed is known."""
+    if found.seconds is None or found.speed is None:
+        return None
+    about = "more than" if found.speed_source == "from the matrix products alone" else "about"
+    return f"time: {about} {duration(found.seconds)}, at {found.speed:,.0f} tokens/s a process, {found.speed_source}"
+
+
+def millions(parameters: int) -> str:
+    return f"{parameters / 1e6:.1f}M" if parameters >= 1e6 else f"{parameters / 1e3:.0f}K"

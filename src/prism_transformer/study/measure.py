@@ -11,6 +11,7 @@ from ..model.modeling_prism import PrismForCausalLM
 from ..training.device import choose_device
 from ..training.optimizer import make_optimizer
 from ..training.recipe import DeviceSettings, Recipe
+from .estimate import Speed
 
 MOST_TOKENS = 8192
 """of one measured forward and backward pass: larger ones run no faster on a CPU, and take their time"""
@@ -20,15 +21,15 @@ LONGEST_PASS = 5.0
 may not fit the memory, and nobody will train it on this device."""
 
 
-def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> float:
-    """Tokens per second of training by `recipe` in one process, measured for about `seconds`.
+def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> Speed:
+    """The speed of training by `recipe` in one process, measured for about `seconds`.
 
     A micro-batch is timed by itself, and an optimizer step by itself; a step is its micro-batches and one update. Of a
     model far too large for the device it is the rate of its matrix products alone, which no training there exceeds.
     """
     fastest = matrix_peak(recipe.device) / (3 * recipe.model.cost(vocab_size).matmul_flops_per_token)
     if recipe.model.context > fastest * LONGEST_PASS:
-        return fastest
+        return Speed(fastest, "from the matrix products alone")
     most = min(MOST_TOKENS, int(fastest * LONGEST_PASS))
     sequences = min(recipe.training.micro_batch, max(1, most // recipe.model.context))
     device = choose_device(recipe.device)
@@ -48,7 +49,7 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
     optimizer.step()
     per_token = _seconds_of(micro_batch, seconds) / (sequences * recipe.model.context)
     per_update = _seconds_of(optimizer.step, seconds / 4)
-    return 1 / (per_token + per_update / recipe.training.tokens_per_step)
+    return Speed(1 / (per_token + per_update / recipe.training.tokens_per_step), "measured here")
 
 
 def _seconds_of(action: Callable[[], object], seconds: float) -> float:

@@ -1,14 +1,16 @@
 """The plan of one study: measured on this machine, fitted to its budget, and kept beside its runs."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..data import Corpus
 from ..errors import InputError
 from ..training.recipe import Recipe, with_training
 from .arms import Arm, parse_arms
 from .budget import Candidate, Estimator, fit_budget, largest_that_fits, text_tokens
-from .estimate import Estimate, estimate, parse_duration
+from .estimate import Estimate, Speed, estimate, parse_duration
 from .folder import STUDY, Study
 from .plan import StudySettings
 from .runner import job_count
@@ -56,7 +58,7 @@ def text_problems(recipe: Recipe) -> tuple[str, ...]:
 def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
     """Estimates for one recipe's model; its speed is measured at the first one."""
 
-    measured: list[float] = []
+    measured: list[Speed] = []
 
     def of(recipe: Recipe, settings: StudySettings) -> Estimate:
         if not measured:
@@ -74,6 +76,34 @@ def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
         )
 
     return of
+
+
+def plan_of(study: Study, corpus: Corpus | None) -> Estimate:
+    """The plan of a study that has begun; its speed is that of its first steps, where there are some."""
+    recipe = study.file.recipe
+    found = estimate(
+        recipe,
+        study.arms,
+        study.file.study,
+        vocab_size=corpus.vocab_size if corpus else recipe.data.vocab_size,
+        validation_tokens=len(corpus.split("validation")) if corpus else None,
+        jobs=job_count(study.file.study, recipe.device),
+        speed=None,
+    )
+    speed = first_speed(study)
+    return found.at(speed) if speed else found
+
+
+def first_speed(study: Study) -> Speed | None:
+    """The speed at the beginning of the runs that were trained first; None before that is known.
+
+    The very first line of a run, one step, also counts what happens once; the one after it does not.
+    """
+    jobs = job_count(study.file.study, study.file.recipe.device)
+    of_runs = (study.records(run) for run in study.runs[:jobs])
+    speeds = [[r["tokens_per_second"] for r in records if r.get("tokens_per_second")][1:2] for records in of_runs]
+    found = [speed for of_run in speeds for speed in of_run]
+    return Speed(statistics.mean(found), "by the first steps") if len(found) == len(speeds) else None
 
 
 def apply_budget(
