@@ -1,6 +1,10 @@
 import io
+import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from prism_transformer.cli.data import main
@@ -67,3 +71,36 @@ def test_misspelt_arguments_exit_with_2_and_name_the_right_ones(
         main(arguments)
     assert error.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+def test_json_is_all_that_stdout_gets(notes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "tokens"
+    assert main(["prepare", str(notes), "--tokenizer", "bytes", "--out", str(out), "--json"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    corpus = Corpus.open(out)
+    assert found["tokens"]["train"] == len(corpus.split("train")) == found["manifest"]["splits"]["train"]["tokens"]
+    assert (found["folder"], found["fingerprint"], found["vocab_size"]) == (str(out), corpus.fingerprint, 257)
+    assert "60 documents" in said.err
+
+
+def test_fineweb_is_a_word_and_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each of the two verbs reads from a folder in the layout of its data set."""
+    rows = [f"document {i} of the web" for i in range(400)]
+    (tmp_path / "hub" / "sample" / "10BT").mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.table({"text": rows}), tmp_path / "hub/sample/10BT/000_00000.parquet")
+    arguments = ["--source", str(tmp_path / "hub"), "--tokens", "1K", "--validation-share", "0.1", "--json"]
+    assert main(["prepare", "fineweb", *arguments, "--subset", "sample-10BT", "--out", str(tmp_path / "a")]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"]["train"] >= 1000
+    header = np.zeros(256, dtype="<i4")
+    header[:3] = 20240520, 1, 5000
+    for name in ("fineweb_val_000000.bin", "fineweb_train_000001.bin"):
+        (tmp_path / name).write_bytes(header.tobytes() + bytes(10000))
+    arguments = ["--source", str(tmp_path), "--tokens", "5K", "--json", "--out", str(tmp_path / "b")]
+    assert main(["prepare", "fineweb-gpt2", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == {"train": 5000, "validation": 5000, "test": 0}
+
+
+def test_fineweb_beside_a_path_is_refused(notes: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fineweb is no path"):
+        main(["prepare", str(notes), "fineweb", "--out", str(tmp_path / "tokens")])

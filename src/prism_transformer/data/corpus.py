@@ -242,6 +242,17 @@ class Corpus:
                 digest.update(shard.identity())
         return digest.hexdigest()
 
+    @property
+    def tokenizer_name(self) -> str:
+        """The tokenizer's name and the start of its fingerprint: what a message about another one shows."""
+        return f"{self.tokenizer.name} ({self.tokenizer.fingerprint[:12]})"
+
+    @cached_property
+    def shard_hashes(self) -> dict[str, str]:
+        """The name of each shard and a hash of what identifies it, so that a message can name the one that differs."""
+        shards = (shard for split in SPLITS for shard in self.shards.get(split, ()))
+        return {shard.path.name: hashlib.sha256(shard.identity()).hexdigest()[:16] for shard in shards}
+
     def split(self, name: Split) -> TokenStream:
         """The tokens of "train", "validation" or "test"."""
         shards = self.shards.get(name, ())

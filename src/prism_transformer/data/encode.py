@@ -139,9 +139,9 @@ def encode(
 
     While one batch is encoded, the next is read. Raises InputError where the sources changed since the survey.
     """
-    output, total, said_at = _Output(folder, tokenizer), int(found.sizes.sum()), time.monotonic()
+    output, total, said_at = SplitOutput(folder, tokenizer), int(found.sizes.sum()), time.monotonic()
     try:
-        for batch, ids in _encoded(_batches(read_parts(sources, found, edges)), tokenizer):
+        for batch, ids in encoded_batches(_batches(read_parts(sources, found, edges)), tokenizer):
             output.add(batch, ids)
             if time.monotonic() - said_at > _SECONDS_BETWEEN_NEWS:
                 said_at = time.monotonic()
@@ -154,7 +154,7 @@ def encode(
     return encoded
 
 
-def _encoded(
+def encoded_batches(
     batches: Iterable[Sequence[Part]], tokenizer: Tokenizer
 ) -> Iterator[tuple[Sequence[Part], list[UnsignedIds]]]:
     """Each batch with its ids. The next batch is read while one is encoded."""
@@ -182,7 +182,7 @@ def _batches(parts: Iterable[Part]) -> Iterator[list[Part]]:
         yield batch
 
 
-class _Output:
+class SplitOutput:
     """The shards and document starts of the three splits."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
@@ -218,6 +218,10 @@ class _Output:
     @property
     def text_bytes(self) -> int:
         return sum(self._text_bytes)
+
+    def tokens(self, split: int) -> int:
+        """Tokens of one split so far; `split` is its place in SPLITS."""
+        return self._writers[split].tokens
 
     def close(self) -> Encoded:
         splits: dict[str, SplitInfo] = {}

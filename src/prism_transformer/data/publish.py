@@ -16,11 +16,12 @@ _PARTIAL = ".partial"
 
 
 @contextmanager
-def claim(folder: Path, *, mark: str) -> Iterator[Path]:
+def claim(folder: Path, *, mark: str, resume: bool = False) -> Iterator[Path]:
     """Make the folder this process's own, others waiting, and give a fresh place in it for unfinished files.
 
     `mark` is the file that `publish` moves last. A process that dies leaves the place behind: the sign that what lies
-    in the folder without the mark is ours to write again. Raises InputError for a folder that holds anything else.
+    in the folder without the mark is ours to write again. With `resume` the place is as it was left, and stays after
+    an error. Raises InputError for a folder that holds anything else.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: a file, not a folder; choose another")
@@ -30,12 +31,14 @@ def claim(folder: Path, *, mark: str) -> Iterator[Path]:
         with FileLock(folder / _LOCK):
             if _has_files(folder) and not (folder / mark).exists() and not partial.exists():
                 raise InputError(f"{folder}: holds files, but no prepared corpus; choose another folder")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
+            if not resume:
+                shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True, exist_ok=True)
             try:
                 yield partial
             finally:
-                if (folder / mark).exists() or not _has_files(folder):
+                keeps = resume and any(partial.iterdir())
+                if (folder / mark).exists() or not (keeps or _has_files(folder)):
                     shutil.rmtree(partial, ignore_errors=True)
     finally:
         _remove_if_bare(folder)

@@ -56,12 +56,13 @@ def describe(
         },
         splits=encoded.splits,
         counts=counts,
-        most_frequent=_most_frequent(tokenizer, encoded.id_counts[0]),
+        most_frequent=most_frequent(tokenizer, encoded.id_counts[0]),
         lost_share=lost_share,
     )
 
 
-def _most_frequent(tokenizer: Tokenizer, id_counts: npt.NDArray[np.int64]) -> tuple[dict[str, Any], ...]:
+def most_frequent(tokenizer: Tokenizer, id_counts: npt.NDArray[np.int64]) -> tuple[dict[str, Any], ...]:
+    """The most frequent ids, as the manifest lists them."""
     order = np.argsort(-id_counts, kind="stable")[:_MOST_FREQUENT]
     share = id_counts / max(1, int(id_counts.sum()))
     return tuple({"id": int(i), "text": tokenizer.decode([int(i)]), "share": float(share[i])} for i in order)
