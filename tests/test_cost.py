@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_transformer.cost import Cost, default_intermediate_size, model_cost, training_memory
+from prism_transformer.cost import Cost, default_intermediate_size, model_cost, short, training_memory
 from prism_transformer.model.head_schedule import HeadSchedule
 
 SMALL = HeadSchedule.parse("3x2,6x2,8x2,12x6", d_model=768)
@@ -116,3 +116,7 @@ def test_agrees_with_what_the_model_itself_holds() -> None:
         hidden = model.model(input_ids=tokens).last_hidden_state  # noqa: F841 - holds the graph, so no storage is reused
     estimate = training_memory(schedule, micro_batch=8, activation_bytes=4, **sizes).activations
     assert sum(kept.values()) == pytest.approx(estimate, rel=0.05)
+
+
+def test_sizes_as_papers_print_them():
+    assert [short(n) for n in (812, 262_144, 999_999, 123_551_232, 2.5e9)] == ["812", "262.1K", "1M", "123.6M", "2.5B"]

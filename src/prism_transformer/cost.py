@@ -141,3 +141,10 @@ def training_memory(
         activations=tokens * per_token,
         logits=tokens * vocab_size * (activation_bytes + 8),
     )
+
+
+def short(number: int) -> str:
+    """123551232 -> "123.6M": four digits, as papers print sizes."""
+    exponent = int(f"{number:.3e}".partition("e")[2])  # of the rounded number, so that 999999 is 1M
+    power = min(exponent // 3, 4)
+    return f"{number / 1000**power:.4g}{('', 'K', 'M', 'B', 'T')[power]}"

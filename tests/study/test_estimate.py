@@ -10,7 +10,6 @@ from prism_transformer.study.estimate import (
     Speed,
     duration,
     estimate,
-    millions,
     parse_duration,
     time_sentence,
 )
@@ -75,10 +74,6 @@ def test_what_is_no_time(text):
 def test_durations_in_words():
     seconds = (40, 400, 3900, 8000, 3 * 86400, 12 * 365 * 86400)
     assert [duration(s) for s in seconds] == ["40 s", "7 min", "65 min", "2 h 13 min", "3 days", "12 years"]
-
-
-def test_parameters_in_words():
-    assert [millions(n) for n in (123_570_000, 1_000_000, 262_144)] == ["123.6M", "1.0M", "262K"]
 
 
 def test_a_rate_that_no_training_reaches_is_called_that():

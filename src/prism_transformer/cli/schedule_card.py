@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prism_transformer.cost import Cost, default_intermediate_size, model_cost
+from prism_transformer.cost import Cost, default_intermediate_size, model_cost, short
 from prism_transformer.design.drawing import staircase_text
 from prism_transformer.errors import InputError
 from prism_transformer.model.head_schedule import HeadSchedule, RuleResult, ScheduleError
@@ -90,13 +90,6 @@ def _cost_table(compared: Comparison) -> list[str]:
     lines += [f"{name:<30}{short(a):>12}{short(b):>16}{a / b:>9.3f}" for name, a, b in figures]
     sizes = f"vocabulary {compared.vocab_size}, context {compared.context}, SwiGLU hidden {compared.intermediate_size}"
     return [*lines, *wrap("", f"({sizes}, tied embedding, bf16 cache; attention counted in full)")]
-
-
-def short(number: int) -> str:
-    """123551232 -> "123.6M": four digits, as papers print sizes."""
-    exponent = int(f"{number:.3e}".partition("e")[2])  # of the rounded number, so that 999999 is 1M
-    power = min(exponent // 3, 4)
-    return f"{number / 1000**power:.4g}{('', 'K', 'M', 'B', 'T')[power]}"
 
 
 def breakable(schedule: HeadSchedule) -> str:

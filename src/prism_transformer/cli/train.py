@@ -4,11 +4,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cost import short
 from ..errors import InputError
 from ..settings import from_mapping, read_yaml, to_yaml
 from ..training.recipe import Recipe, RecipeFile
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
-from .schedule_card import short
 
 
 @dataclass(frozen=True, kw_only=True)

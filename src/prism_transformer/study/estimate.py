@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from ..cost import short
 from ..errors import InputError
 from ..training.recipe import Recipe
 from .arms import Arm
@@ -174,7 +175,7 @@ def describe(found: Estimate) -> list[str]:
     """The plan in sentences."""
     rates = f" x {found.rates} learning rates" if found.rates > 1 else ""
     lines = [
-        f"model: {millions(found.parameters)} parameters in every arm",
+        f"model: {short(found.parameters)} parameters in every arm",
         f"runs: {found.runs} ({found.arms} arms x {found.seeds} seeds{rates}), {found.jobs} side by side",
         f"tokens: {found.tokens_per_run:,} a run, {found.tokens:,} in all",
     ]
@@ -201,7 +202,3 @@ def time_sentence(found: Estimate) -> str | None:
         return None
     about = "more than" if found.speed_source == "from the matrix products alone" else "about"
     return f"time: {about} {duration(found.seconds)}, at {found.speed:,.0f} tokens/s a process, {found.speed_source}"
-
-
-def millions(parameters: int) -> str:
-    return f"{parameters / 1e6:.1f}M" if parameters >= 1e6 else f"{parameters / 1e3:.0f}K"
