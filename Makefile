@@ -1,11 +1,15 @@
 # make demo: set up .venv, then compare head schedules on real text (about ten minutes on two cores)
 # make test: set up .venv, then run the tests
+# make test-oldest: the tests of the network on the oldest transformers that pyproject.toml allows, in its own environment
 # make check: style, types and the import contract
+# make same-loss: show that a change moves no number, against HEAD or BASE=COMMIT
 
 PYTHON ?= python3
 BIN := .venv/bin
+OLDEST := $(shell sed -n 's/.*"transformers>=\(.*\)",.*/\1/p' pyproject.toml)
+BASE := HEAD
 
-.PHONY: demo test check clean
+.PHONY: demo test test-oldest check same-loss clean
 
 demo: .venv/installed
 	$(BIN)/prism compare --recipe demo
@@ -13,11 +17,17 @@ demo: .venv/installed
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -q
 
+test-oldest: .venv-oldest/installed-$(OLDEST)
+	PYTHONPATH=src .venv-oldest/bin/python -m pytest -q -p no:cacheprovider tests/model
+
 check: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+same-loss: .venv/installed-dev
+	$(BIN)/python scripts/same_loss.py $(BASE)
 
 # torch first and by exact version: a plain torch would bring gigabytes of CUDA libraries on Linux.
 .venv/installed: pyproject.toml constraints.txt
@@ -30,5 +40,12 @@ check: .venv/installed-dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+.venv-oldest/installed-$(OLDEST): constraints.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --constraint constraints.txt torch
+	.venv-oldest/bin/python -m pip install --quiet --constraint constraints.txt \
+		transformers==$(OLDEST) accelerate hypothesis peft pytest
+	touch $@
+
 clean:
-	rm -rf .venv build dist site
+	rm -rf .venv .venv-oldest build dist site
