@@ -113,6 +113,14 @@ def test_single_text_gives_its_last_parts(tmp_path: Path) -> None:
     assert len(found["test"][0]) == pytest.approx(0.05 * len(text), rel=0.01)
 
 
+def test_what_is_held_out_has_a_largest_size_and_the_rest_is_trained_on(tmp_path: Path) -> None:
+    text = " ".join(f"word{i}" for i in range(20000))
+    (tmp_path / "a.txt").write_text(text)
+    settings = DataSettings(paths=(str(tmp_path / "a.txt"),), tokenizer="bytes", held_out_bytes=1000)
+    found = documents_of(prepare(settings, tmp_path / "out", say=quiet))
+    assert [len(found[name][0]) for name in SPLITS] == pytest.approx([len(text) - 2000, 1000, 1000], abs=5)
+
+
 def test_folder_of_three_files_leaves_no_split_empty(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     for name in "abc":
@@ -288,6 +296,7 @@ def test_prepared_folder_is_opened_as_it_is(settings: DataSettings, tmp_path: Pa
     ("values", "problems"),
     [
         ({"vocab_size": 256}, ["vocab_size=256 is outside 257"]),
+        ({"held_out_bytes": 0}, ["held_out_bytes=0 must be at least 1"]),
         ({"validation_share": -0.1, "test_share": 1.0}, ["validation_share=-0.1", "test_share=1.0"]),
         ({"validation_share": 0.5, "test_share": 0.5}, ["leaves no text for training"]),
     ],

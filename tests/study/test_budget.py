@@ -68,6 +68,8 @@ def test_tokens_of_a_text_from_its_size(tmp_path):
     data = text_file(tmp_path, 10_000)
     assert text_tokens(data, 257, "train") == 8000
     assert text_tokens(data, 257, "validation") == 1000
+    capped = replace(data, held_out_bytes=500)
+    assert [text_tokens(capped, 257, split) for split in ("train", "validation", "test")] == [9000, 500, 500]
     assert text_tokens(replace(data, paths=("-",)), 257, "train") is None
     with pytest.raises(InputError, match="nowhere"):
         text_tokens(replace(data, paths=(str(tmp_path / "nowhere"),)), 257, "train")

@@ -38,6 +38,14 @@ class DataSettings:
     Of the embedded corpus .05 are 60,000 tokens: they give the difference of two small models to .004 nats a token."""
     test_share: float = 0.05
     """Part of the text, by bytes, held out and never read by a search."""
+    held_out_bytes: int = 2_000_000
+    """Most bytes of text in each of the two: every run ends with a loss on all of the validation split, and more of it
+    tells little more. What is beyond is trained on."""
+
+    def shares(self, text_bytes: float) -> tuple[float, float]:
+        """The parts of a text of so many bytes that are held out for validation and for the test."""
+        most = self.held_out_bytes / max(text_bytes, 1)
+        return min(self.validation_share, most), min(self.test_share, most)
 
     def problems(self) -> list[str]:
         """Every value that cannot be, with the rule and the remedy."""
@@ -51,6 +59,8 @@ class DataSettings:
         for name, share in shares.items():
             if not 0 <= share < 1:
                 problems.append(f"{name}={share} is outside 0 .. 1; the default is 0.05")
+        if self.held_out_bytes < 1:
+            problems.append(f"held_out_bytes={self.held_out_bytes} must be at least 1; the default is 2,000,000")
         if not problems and sum(shares.values()) >= 1:
             problems.append(f"validation_share + test_share = {sum(shares.values())} leaves no text for training")
         return problems
@@ -163,7 +173,7 @@ def _build(
     found = survey(sources)
     for line in survey_lines(sources, found):
         say(line)
-    shares = (settings.validation_share, settings.test_share)
+    shares = settings.shares(found.sizes.sum())
     edges = split_edges(found.keys, found.sizes, validation_share=shares[0], test_share=shares[1])
     if tokenizer is None:
         from .huggingface import HuggingFaceTokenizer

@@ -119,9 +119,9 @@ def text_tokens(settings: DataSettings, vocab_size: int, split: Split) -> int | 
         with TemporaryDirectory() as spool:
             files = find_files(settings.paths, text_field=settings.text_field, spool=Path(spool)).paths
         size = sum(path.stat().st_size * (COMPRESSION if path.suffix.lower() in OPENERS else 1) for path in files)
-    held_out = {"validation": settings.validation_share, "test": settings.test_share}
-    share = held_out.get(split, 1 - sum(held_out.values()))
-    return int(size * share / bytes_per_token(vocab_size))
+    validation, test = settings.shares(size)
+    shares: dict[Split, float] = {"train": 1 - validation - test, "validation": validation, "test": test}
+    return int(size * shares[split] / bytes_per_token(vocab_size))
 
 
 def bytes_per_token(vocab_size: int) -> float:
