@@ -267,3 +267,14 @@ def test_a_recipe_elsewhere_names_the_study_after_its_file(
     assert Path(tiny_yaml).is_absolute()
     assert run("--recipe", tiny_yaml, "--data", "none.txt") == 2
     assert "is a file" not in capsys.readouterr().err
+
+
+def test_a_spread_that_was_measured_elsewhere_is_not_taken_for_this_study(in_empty_folder, capsys) -> None:
+    def detectable(*argv: str) -> object:
+        assert run("--recipe", "demo", "--dry-run", "--json", *argv) == 0
+        return json.loads(capsys.readouterr().out)["detectable"]
+
+    recipe_own = detectable("--threads", "2", "--seeds", "4")
+    assert isinstance(recipe_own, float)
+    assert detectable("--tokens", "1024000") is None
+    assert isinstance(detectable("--tokens", "1024000", "--expected-sd", "0.01"), float)

@@ -90,7 +90,10 @@ def _parse(argv: list[str]) -> Compare:
 
     def over(recipe: str, defaults: Callable[[RecipeFile], Compare] = _defaults) -> Compare:
         options, file = parse_over_recipe(Compare, argv, defaults, prog="prism compare", recipe=recipe)
-        return replace(options, recipe=file.name)  # which may have been given as the path of a file
+        options = replace(options, recipe=file.name)  # which may have been given as the path of a file
+        if _is_given("expected-sd", argv) or _spreads_alike(chosen_recipe(options), file.recipe):
+            return options
+        return replace(options, study=replace(options.study, expected_sd=None))
 
     if recipe_argument(argv) is not None or {"-h", "--help"} & set(argv):
         return over(SMALLEST)
@@ -107,6 +110,12 @@ def _parse(argv: list[str]) -> Compare:
     budget = options.study.budget or DEFAULT_BUDGET
     print(f"recipe: {options.recipe}, the largest that fits {budget} and the text", file=sys.stderr)
     return replace(options, out=options.out or DEFAULT_OUT, study=replace(options.study, budget=budget))
+
+
+def _spreads_alike(recipe: Recipe, other: Recipe) -> bool:
+    """Whether a spread over seeds that was measured with one of them holds for the other."""
+    alike = replace(with_model(other, schedule=recipe.model.schedule), device=recipe.device)
+    return recipe == alike
 
 
 def _is_given(option: str, argv: list[str]) -> bool:

@@ -94,7 +94,7 @@ def manifest_lines(manifest: Manifest) -> list[str]:
         f"        most frequent: {frequent}",
     ]
     if counts.documents_cut:
-        lines.append(f"split: {counts.documents_cut:,} documents, too long for one side, were cut")
+        lines.append(f"split: documents too long for one side, and so cut: {counts.documents_cut:,}")
     if name == "bpe" and rows < manifest.settings["vocab_size"]:
         lines.append(f"warning: so little text gives {rows:,} ids, not {manifest.settings['vocab_size']:,}")
     if unknown > WARN_SHARE:
