@@ -5,6 +5,7 @@ import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from keyword import iskeyword
 
 VERBS = {
     "schedule": "design: which schedules are legal, which to try, what they cost",
@@ -12,6 +13,8 @@ VERBS = {
     "train": "train: one model",
     "eval": "understand: what a model scores on tasks and on text",
     "attention": "understand: how far each layer looks back",
+    "generate": "use: text from a model",
+    "import": "use: a Llama-style model as a run here",
     "data": "text to token shards",
     "report": "the result of a study again, or of another trainer's losses",
 }
@@ -58,7 +61,8 @@ def _guarded(verb: str, arguments: list[str]) -> int:
         if isinstance(stream, TextIOWrapper):  # "?" for ± where an encoding has none, as in a pipe on Windows
             stream.reconfigure(errors="replace")
     try:
-        code: int = import_module(f".{verb}", __name__).main(arguments)
+        module = f".{verb}_" if iskeyword(verb) else f".{verb}"
+        code: int = import_module(module, __name__).main(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader of our output (head, less) has gone

@@ -105,9 +105,10 @@ def load(path: Path | str, *, tokenizer: str | None = None) -> LoadedModel:
     if corpus is not None and corpus.fingerprint != identity.get("data_fingerprint"):
         raise InputError(f"{corpus.folder} is not the text that {folder} was trained on; restore it")
     found = corpus.tokenizer if corpus else _tokenizer_of(folder, tokenizer, in_run=run is not None)
-    _check_vocabulary(folder, model, found)
+    trained_here = isinstance(model, PrismForCausalLM) and "imported_from" not in identity
+    _check_tokenizer(folder, model, found, identity, trained_here=trained_here)
     arm, seed = _arm_and_seed(path, run)
-    start = _start_of(folder, model, found)
+    start = _start_of(folder, model, found, trained_here=trained_here)
     return LoadedModel(
         path=path,
         arm=arm,
@@ -171,15 +172,20 @@ def _tokenizer_of(folder: Path, asked: str | None, *, in_run: bool) -> Tokenizer
         raise InputError(f"{folder}: no tokenizer ({why}); name it with --tokenizer") from None
 
 
-def _check_vocabulary(folder: Path, model: PreTrainedModel, tokenizer: Tokenizer) -> None:
+def _check_tokenizer(
+    folder: Path, model: PreTrainedModel, tokenizer: Tokenizer, identity: Mapping[str, Any], *, trained_here: bool
+) -> None:
     """A tokenizer with more ids than the model is another model's; a trained one fits exactly."""
-    config = model.config
-    size = getattr(config, "true_vocab_size", None) or config.vocab_size
-    if tokenizer.vocab_size > size or (isinstance(model, PrismForCausalLM) and tokenizer.vocab_size != size):
+    size = getattr(model.config, "true_vocab_size", None) or model.config.vocab_size
+    not_its_own = "it is not the one that the model was trained with"
+    if tokenizer.vocab_size > size or (trained_here and tokenizer.vocab_size != size):
         raise InputError(
             f"{folder}: the model has {size:,} ids, but the tokenizer {tokenizer.name} has {tokenizer.vocab_size:,}: "
-            "it is not the one that the model was trained with"
+            f"{not_its_own}"
         )
+    stated = identity.get("tokenizer_fingerprint", tokenizer.fingerprint)
+    if stated != tokenizer.fingerprint:
+        raise InputError(f"{folder}: the tokenizer {tokenizer.name} encodes otherwise than the model's: {not_its_own}")
 
 
 def _arm_and_seed(path: Path, run: Path | None) -> tuple[str, int | None]:
@@ -194,9 +200,9 @@ def _arm_and_seed(path: Path, run: Path | None) -> tuple[str, int | None]:
     return str(path), (read_yaml(run / RECIPE).get("training") or {}).get("seed", 0)
 
 
-def _start_of(folder: Path, model: PreTrainedModel, tokenizer: Tokenizer) -> Start:
-    """Models of this package saw end-of-text before each document; others what their tokenizer adds."""
-    if isinstance(model, PrismForCausalLM):
+def _start_of(folder: Path, model: PreTrainedModel, tokenizer: Tokenizer, *, trained_here: bool) -> Start:
+    """Models trained here saw end-of-text before each document; others what their tokenizer adds."""
+    if trained_here:
         stated = model.config.bos_token_id
         if stated is not None and stated != tokenizer.end_of_text:
             raise InputError(
@@ -205,7 +211,7 @@ def _start_of(folder: Path, model: PreTrainedModel, tokenizer: Tokenizer) -> Sta
             )
         return Start(tokenizer.end_of_text, True, "end-of-text before each text, as in training")
     try:
-        auto = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        auto = AutoTokenizer.from_pretrained(folder, config=model.config, local_files_only=True)
         bos, added = auto.bos_token_id, auto("a").input_ids
     except Exception:  # transformers raises anything here; a folder without its files adds nothing
         bos, added = None, []

@@ -1,0 +1,154 @@
+"""`prism generate RUN "prompt"`: text from a model."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from ..errors import InputError
+from .recipes import CONFIG, refuse_misread
+
+if TYPE_CHECKING:
+    from ..evaluation.generation import Generated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate:
+    """Continue a text, or the lines of a file. The text goes to standard output as it comes, the speed to standard
+    error."""
+
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run, a checkpoint, an exported or imported folder, or the folder of a Hugging Face model."""
+    prompt: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PROMPT")] = None
+    """The text to continue; an empty one begins a document."""
+    prompts: Path | None = None
+    """A file of prompts, one a line (.jsonl: the field prompt); the answers are printed as JSON lines."""
+    max_tokens: int = 128
+    """Most tokens of a text; it also ends where the context of the model is full."""
+    temperature: float = 0.8
+    """0: always the most likely token."""
+    top_k: int = 0
+    """Only the k most likely tokens; 0: all."""
+    top_p: float = 1.0
+    """Only the most likely tokens that make up this probability together."""
+    seed: int = 0
+    """The same seed gives the same text, with the same prompts and batch size on the same machine."""
+    stop: tuple[str, ...] = field(default_factory=tuple)
+    """Texts before which the answer ends; end-of-text always ends it."""
+    batch_size: int = 16
+    """Prompts of a file that are continued at once."""
+    device: str = "auto"
+    """auto (cuda, else mps, else cpu), cpu, cuda, cuda:N or mps."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the weights and products."""
+    tokenizer: str | None = None
+    """Tokenizer of a folder that holds none: gpt2, bytes, or a Hugging Face tokenizer's folder."""
+    json: bool = False
+    """Print prompt, text and figures as JSON, at the end."""
+
+
+def main(argv: list[str]) -> int:
+    refuse_misread(argv)
+    options = tyro.cli(Generate, args=argv, prog="prism generate", config=CONFIG)
+    prompts = _prompts(options)
+    from torch import nn
+
+    from ..evaluation.generation import Sampling
+    from ..evaluation.loading import load
+    from ..training.device import choose_device, torch_settings_kept
+    from ..training.recipe import DeviceSettings
+
+    names = ("temperature", "top_k", "top_p", "seed")
+    sampling = Sampling(**{name: getattr(options, name) for name in names})
+    if problems := sampling.problems():
+        raise InputError(problems)
+    with torch_settings_kept():
+        device = choose_device(DeviceSettings(device=options.device, dtype=options.dtype))
+        loaded = load(options.run, tokenizer=options.tokenizer)
+        nn.Module.to(loaded.model, device.device, device.dtype)
+        if loaded.identity.get("needs_training"):
+            _say("warning: these weights are an initialisation under another head schedule; they need training")
+        if options.prompts is None and not options.json:
+            return _streamed(loaded, prompts[0], sampling, options)
+        return _whole(loaded, prompts, sampling, options)
+
+
+def _prompts(options: Generate) -> list[str]:
+    problems = []
+    if (options.prompt is None) == (options.prompts is None):
+        problems.append('give a prompt, as in prism generate RUN "Once upon a time", or a file with --prompts')
+    counts = {"--max-tokens": options.max_tokens, "--batch-size": options.batch_size}
+    problems += [f"{name} {value} must be at least 1" for name, value in counts.items() if value < 1]
+    if "" in options.stop:
+        problems.append("--stop '' would end every text at once; give some characters")
+    if problems:
+        raise InputError(problems)
+    if options.prompts is None:
+        return [options.prompt or ""]
+    return _read_prompts(options.prompts)
+
+
+def _read_prompts(path: Path) -> list[str]:
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: {error}") from None
+    if not lines:
+        raise InputError(f"{path} holds no prompt")
+    if path.suffix != ".jsonl":
+        return lines
+    prompts = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            prompts.append(str(json.loads(line)["prompt"]))
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f'{path}, line {number}: give an object with a prompt: {{"prompt": "…"}}') from None
+    return prompts
+
+
+def _streamed(loaded: Any, prompt: str, sampling: Any, options: Generate) -> int:
+    from ..evaluation.generation import generate
+
+    def show(text: str) -> None:
+        print(text, end="", flush=True)
+
+    show(prompt)
+    (found,), seconds = generate(
+        loaded, [prompt], sampling=sampling, max_tokens=options.max_tokens, stop=options.stop, on_text=show
+    )
+    print()
+    _say(_speed([found], seconds, options))
+    return 0
+
+
+def _whole(loaded: Any, prompts: Sequence[str], sampling: Any, options: Generate) -> int:
+    from ..evaluation.generation import generate
+
+    found: list[Generated] = []
+    total = 0.0
+    for start in range(0, len(prompts), options.batch_size):
+        batch = prompts[start : start + options.batch_size]
+        texts, seconds = generate(loaded, batch, sampling=sampling, max_tokens=options.max_tokens, stop=options.stop)
+        total += seconds
+        found += texts
+        for text in texts:
+            print(json.dumps(asdict(text), ensure_ascii=False), flush=True)
+    _say(_speed(found, total, options))
+    return 0
+
+
+def _speed(found: Sequence["Generated"], seconds: float, options: Generate) -> str:
+    from ..training.metrics import tokens_per_second
+
+    tokens = sum(each.tokens for each in found)
+    speed = tokens_per_second(tokens, seconds)
+    ending = f", ended by {found[0].ended}" if len(found) == 1 else f" in {len(found)} texts"
+    return f"{tokens:,} tokens{ending}; {speed or 0:,.1f} tokens/s; seed {options.seed}"
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
