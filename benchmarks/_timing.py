@@ -95,7 +95,12 @@ def training_step(recipe: Recipe, size: Size) -> Callable[[], None]:
     tokenizer = SimpleNamespace(vocab_size=size.vocab_size, end_of_text=0)
     stream = TokenStream(where="random", parts=[random_tokens(size)], names=["random"], tokenizer=tokenizer)
     corpus = SimpleNamespace(
-        split=lambda name: stream, vocab_size=size.vocab_size, tokenizer=tokenizer, fingerprint="random"
+        split=lambda name: stream,
+        vocab_size=size.vocab_size,
+        tokenizer=tokenizer,
+        fingerprint="random",
+        tokenizer_name="random",
+        shard_hashes={},
     )
     folder = tempfile.TemporaryDirectory()
     session = Session(
@@ -104,7 +109,7 @@ def training_step(recipe: Recipe, size: Size) -> Callable[[], None]:
     session.model.train()
 
     def step(folder=folder) -> None:  # the folder lives as long as the step
-        session.train_step([])
+        session.train_step()
 
     return step
 

@@ -6,16 +6,9 @@ from pathlib import Path
 import pytest
 
 from prism_transformer.data import Corpus, DataSettings, prepare
-from prism_transformer.training.recipe import (
-    DeviceSettings,
-    ModelSettings,
-    OptimizerSettings,
-    Recipe,
-    TrainingSettings,
-    with_training,
-)
+from prism_transformer.training.recipe import Recipe, with_training
 
-from .runs import run
+from .runs import RECIPE, run
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta"]
 
@@ -41,14 +34,7 @@ def corpus(tmp_path_factory) -> Corpus:
 @pytest.fixture(scope="session")
 def recipe() -> Recipe:
     """4 sequences of 16 tokens a step, in 2 micro-batches."""
-    return Recipe(
-        model=ModelSettings(layers=2, d_model=16, heads=4, schedule="1x1,4x1", context=16),
-        optimizer=OptimizerSettings(lr=0.01, warmup=0.1),
-        training=TrainingSettings(
-            tokens=24 * 64, tokens_per_step=64, micro_batch=2, evaluations=4, evaluation_tokens=32, log_every=5
-        ),
-        device=DeviceSettings(device="cpu", dtype="float32", threads=1),
-    )
+    return RECIPE
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,24 @@ from safetensors.torch import load_file
 from prism_transformer.data import Corpus
 from prism_transformer.training.loop import train
 from prism_transformer.training.metrics import read_metrics
-from prism_transformer.training.recipe import Recipe
+from prism_transformer.training.recipe import (
+    DeviceSettings,
+    ModelSettings,
+    OptimizerSettings,
+    Recipe,
+    TrainingSettings,
+)
 
 STEPS = 24
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "tokens_per_second", "save_seconds")
+RECIPE = Recipe(
+    model=ModelSettings(layers=2, d_model=16, heads=4, schedule="1x1,4x1", context=16),
+    optimizer=OptimizerSettings(lr=0.01, warmup=0.1),
+    training=TrainingSettings(
+        tokens=24 * 64, tokens_per_step=64, micro_batch=2, evaluations=4, evaluation_tokens=32, log_every=5
+    ),
+    device=DeviceSettings(device="cpu", dtype="float32", threads=1),
+)
 
 
 def quiet(line: str) -> None:

@@ -15,10 +15,11 @@ import torch
 
 from prism_transformer.errors import Stopped
 from prism_transformer.settings import to_yaml
-from prism_transformer.training import loop
-from prism_transformer.training.loop import stop_signals, train
+from prism_transformer.training import session
+from prism_transformer.training.loop import train
 from prism_transformer.training.metrics import read_metrics
 from prism_transformer.training.recipe import with_training
+from prism_transformer.training.signals import stop_signals
 from prism_transformer.training.state import RunFolder
 
 from .runs import STEPS, assert_same_run, at_step, quiet, records, run
@@ -107,7 +108,7 @@ def test_killed_it_goes_on_from_its_checkpoint_and_the_lines_after_it_are_cut(
 ):
     """Saved at step 8 and killed at 13."""
     out = tmp_path / "run"
-    monkeypatch.setattr(loop.Session, "save_when_due", lambda self: self.save() if self.step == 8 else None)
+    monkeypatch.setattr(session.Session, "save_when_due", lambda self: self.save() if self.step == 8 else None)
     with pytest.raises(KilledError):
         run(logged, out, corpus, on_record=at_step(13, kill))
     monkeypatch.undo()
@@ -141,14 +142,14 @@ def test_an_earlier_checkpoint_by_hand(tmp_path, logged, corpus, unbroken_logged
 def test_the_batches_after_a_stop_are_those_of_the_unbroken_run(tmp_path, logged, corpus, monkeypatch):
     """Elsewhere the seed was set again at resume, and the same batches came a second time."""
     seen: list[str] = []
-    draw = loop.train_windows
+    draw = session.train_windows
 
     def note(*arguments, **options):
         batch = draw(*arguments, **options)
         seen.append(hashlib.sha256(batch.tobytes()).hexdigest())
         return batch
 
-    monkeypatch.setattr(loop, "train_windows", note)
+    monkeypatch.setattr(session, "train_windows", note)
     run(logged, tmp_path / "unbroken", corpus)
     expected, seen[:] = list(seen), []
     until(7, logged, tmp_path / "run", corpus)
@@ -258,7 +259,7 @@ def test_a_process_of_its_own_saves_at_the_first_signal_and_ends_at_once_at_the_
         [sys.executable, "-c", textwrap.dedent(SCRIPT), str(file), str(out), str(corpus.folder), "7", numbers],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert process.returncode == code, process.stderr
     assert ("stopped at step 7 of 24" in process.stdout) == (code == 75)

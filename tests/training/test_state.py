@@ -15,14 +15,22 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from prism_transformer.errors import InputError, RunError
-from prism_transformer.files import read_json, verify
+from prism_transformer.files import checksums, read_json, verify
 from prism_transformer.training import state
-from prism_transformer.training.loop import new_model
+from prism_transformer.training.build import new_model
+from prism_transformer.training.device import choose_device
 from prism_transformer.training.optimizer import make_optimizer
+from prism_transformer.training.origin import Origin
+from prism_transformer.training.parallel import ParallelModel, optimizer_tensors, restore_optimizer
 from prism_transformer.training.recipe import with_training
-from prism_transformer.training.state import InUseError, Position, RunFolder, optimizer_tensors, restore_optimizer
+from prism_transformer.training.state import InUseError, Position, RunFolder
+from prism_transformer.training.world import World
+
+from .runs import RECIPE
 
 DATA = "fingerprint-of-the-data"
+ORIGIN = Origin(RECIPE, DATA, "bytes (123456)", {"train_000000.bin": "aa", "validation_000000.bin": "bb"})
+KEEPING = ("recipe",)  # the tests save with other numbers of checkpoints to keep
 CHECKPOINT_FILES = ["golden.safetensors", "identity.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
 
@@ -38,8 +46,15 @@ def parts(recipe, corpus):
     return model, optimizer
 
 
+def alone(model) -> ParallelModel:
+    return ParallelModel(model, "one", choose_device(RECIPE.device), World())
+
+
 def save(folder: RunFolder, parts, step: int, keep: int = 9) -> Path:
-    return folder.save(*parts, Position(step, 2.5 * step, (0.1 + 0.2,), 1.5), data=DATA, keep=keep)
+    model, optimizer = parts
+    position = Position(step, 2.5 * step, (0.1 + 0.2,), 1.5)
+    origin = replace(ORIGIN, recipe=with_training(ORIGIN.recipe, keep=keep))
+    return folder.save(model, optimizer_tensors(alone(model), optimizer), position, origin=origin)
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
@@ -108,62 +123,67 @@ def test_nothing_is_left_where_nothing_was_written(tmp_path, exists):
 
 def test_a_new_run_records_recipe_versions_and_data(tmp_path, recipe):
     run = RunFolder(tmp_path)
-    run.accept(recipe, DATA)
+    run.accept(ORIGIN)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["environment.json", "recipe.yaml"]
     environment = read_json(tmp_path / "environment.json")
     assert environment["data_fingerprint"] == DATA
     assert environment["versions"]["torch"] == torch.__version__
-    run.accept(recipe, DATA)
+    run.accept(ORIGIN)
 
 
 def test_other_settings_are_refused_with_both_values(tmp_path, recipe):
     run = RunFolder(tmp_path)
-    run.accept(recipe, DATA)
+    run.accept(ORIGIN)
     before = tree(tmp_path)
     changed = replace(with_training(recipe, seed=3), optimizer=replace(recipe.optimizer, lr=0.5))
     with pytest.raises(InputError) as caught:
-        run.accept(changed, DATA)
-    assert str(caught.value).splitlines()[1:] == ["  optimizer.lr: 0.01 -> 0.5", "  training.seed: 0 -> 3"]
+        run.accept(replace(ORIGIN, recipe=changed))
+    assert str(caught.value).splitlines()[1:] == [
+        "  optimizer.lr: 0.01 -> 0.5",
+        "  training.seed: 0 -> 3",
+        "  to go on with it all the same, add --allow recipe",
+    ]
     assert tree(tmp_path) == before
 
 
 def test_other_data_are_refused_and_moved_data_are_the_same(tmp_path, recipe):
     run = RunFolder(tmp_path)
-    run.accept(recipe, DATA)
+    run.accept(ORIGIN)
     moved = replace(recipe, data=replace(recipe.data, paths=("elsewhere",)))
-    run.accept(moved, DATA)
+    run.accept(replace(ORIGIN, recipe=moved))
     with pytest.raises(InputError) as caught:
-        run.accept(replace(recipe, data=replace(recipe.data, vocab_size=777)), "another")
+        run.accept(Origin(replace(recipe, data=replace(recipe.data, vocab_size=777)), "another"))
     assert str(caught.value).splitlines()[1:] == [
         "  data.vocab_size: 4096 -> 777",
         f"  data.fingerprint: {DATA} -> another",
+        "  to go on with it all the same, add --allow data",
     ]
 
 
 def test_a_recipe_that_lacks_a_setting_has_its_default(tmp_path, recipe):
     """Of an earlier version, which had one setting less."""
     run = RunFolder(tmp_path)
-    run.accept(recipe, DATA)
+    run.accept(ORIGIN)
     path = tmp_path / "recipe.yaml"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if "rope_theta" not in line))
-    run.accept(recipe, DATA)
+    run.accept(ORIGIN)
 
 
 def test_a_run_that_was_killed_between_its_first_two_files_goes_on(tmp_path, recipe):
     run = RunFolder(tmp_path)
-    run.accept(recipe, DATA)
+    run.accept(ORIGIN)
     (tmp_path / "environment.json").unlink()
     with run.locked():
-        run.accept(recipe, DATA)
+        run.accept(ORIGIN)
     assert read_json(tmp_path / "environment.json")["data_fingerprint"] == DATA
 
 
 def test_a_damaged_recipe_is_named(tmp_path, recipe):
     run = RunFolder(tmp_path)
-    run.accept(recipe, DATA)
+    run.accept(ORIGIN)
     (tmp_path / "recipe.yaml").write_text("training: {sed: 3}")
     with pytest.raises(InputError, match=r"recipe\.yaml\.training: no setting 'sed'; did you mean 'seed'"):
-        run.accept(recipe, DATA)
+        run.accept(ORIGIN)
 
 
 # Checkpoints
@@ -173,14 +193,14 @@ def test_everything_comes_back_bit_for_bit(tmp_path, parts, recipe):
     model, optimizer = parts
     run = RunFolder(tmp_path)
     assert save(run, parts, 7) == run.latest() == tmp_path / "checkpoints" / "step-000007"
-    loaded, tensors, position = run.load(run.latest(), data=DATA)
+    loaded, tensors, position, _ = run.load(run.latest(), ORIGIN, KEEPING)
     assert position == Position(7, 17.5, (0.1 + 0.2,), 1.5)
     assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in model.state_dict().items())
     fresh = make_optimizer(loaded, recipe.optimizer)
-    restore_optimizer(loaded, fresh, tensors)
+    restore_optimizer(alone(loaded), fresh, tensors)
     values = [value for state_of_one in fresh.state.values() for value in state_of_one.values()]
     assert {value.data_ptr() % 64 for value in values} == {0}  # at another alignment AdamW may round otherwise
-    before, after = optimizer_tensors(model, optimizer), optimizer_tensors(loaded, fresh)
+    before, after = optimizer_tensors(alone(model), optimizer), optimizer_tensors(alone(loaded), fresh)
     assert before.keys() == after.keys()
     assert len(before) == 3 * len(list(model.parameters()))
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -201,7 +221,7 @@ def test_the_oldest_are_pruned_and_the_latest_never(tmp_path, parts):
         save(run, parts, step, keep=2)
     assert sorted(p.name for p in run.checkpoints.iterdir()) == ["latest", "step-000002", "step-000003"]
     (run.checkpoints / "latest").write_text("step-000002")  # by hand: to go on from there
-    run._prune(1)
+    run.prune(1)
     assert sorted(p.name for p in run.checkpoints.iterdir()) == ["latest", "step-000002", "step-000003"]
 
 
@@ -231,7 +251,7 @@ def test_a_step_that_is_saved_again_replaces_the_old_one(tmp_path, parts):
     save(run, parts, 4)
     (run.checkpoints / "step-000004" / "model.safetensors").write_bytes(b"damaged")
     save(run, parts, 4)
-    run.load(run.latest(), data=DATA)
+    run.load(run.latest(), ORIGIN, KEEPING)
 
 
 def test_what_killed_saves_left_is_ignored_and_removed_by_the_next(tmp_path, parts):
@@ -242,7 +262,7 @@ def test_what_killed_saves_left_is_ignored_and_removed_by_the_next(tmp_path, par
     (half / "model.safetensors").write_bytes(b"half")
     (run.checkpoints / ".latest.17.tmp").write_text("step-0000")
     assert run.latest().name == "step-000004"
-    run.load(run.latest(), data=DATA)
+    run.load(run.latest(), ORIGIN, KEEPING)
     save(run, parts, 6)
     assert sorted(p.name for p in run.checkpoints.iterdir()) == ["latest", "step-000004", "step-000006"]
 
@@ -278,7 +298,7 @@ def test_a_save_that_fails_leaves_the_one_before(tmp_path, parts, monkeypatch, t
     assert run.latest().name == "step-000004"
     assert not list(run.checkpoints.glob(".*"))
     monkeypatch.undo()
-    run.load(run.latest(), data=DATA)
+    run.load(run.latest(), ORIGIN, KEEPING)
     save(run, parts, 6, keep=1)
     assert run.latest().name == "step-000006"
 
@@ -303,7 +323,7 @@ def test_killed_at_any_moment_of_a_save_the_latest_is_whole(tmp_path, parts):
     assert os.WEXITSTATUS(status) == 0
     assert killed > 10
     assert latest.name == f"step-{2 + moment:06d}"
-    run.load(latest, data=DATA)
+    run.load(latest, ORIGIN, KEEPING)
 
 
 def _save_and_die(run: RunFolder, parts, *, step: int, moment: int) -> None:
@@ -342,17 +362,17 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_out(tmp_path, parts, name,
     else:
         path.write_bytes(content if damage == "flipped" else content[: len(content) // 2])
     with pytest.raises(InputError, match=name.replace(".", r"\.")) as caught:
-        run.load(run.latest(), data=DATA)
+        run.load(run.latest(), ORIGIN, KEEPING)
     assert caught.value.problems[-1].startswith("to go on from step-000003, write that name into ")
     (run.checkpoints / "latest").write_text("step-000003\n")
-    assert run.load(run.latest(), data=DATA)[2].step == 3
+    assert run.load(run.latest(), ORIGIN, KEEPING)[2].step == 3
 
 
 def test_an_edited_step_is_refused(tmp_path, parts):
     path = save(RunFolder(tmp_path), parts, 4) / "state.json"
     path.write_text(path.read_text().replace('"step": 4', '"step": 5'))
     with pytest.raises(InputError, match=r"state\.json: step 5, but identity\.json says 4"):
-        RunFolder(tmp_path).load(path.parent, data=DATA)
+        RunFolder(tmp_path).load(path.parent, ORIGIN, KEEPING)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +387,7 @@ def test_an_edited_state_is_refused(tmp_path, parts, edit, message):
     path = save(RunFolder(tmp_path), parts, 4) / "state.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | edit))
     with pytest.raises(InputError, match=message):
-        RunFolder(tmp_path).load(path.parent, data=DATA)
+        RunFolder(tmp_path).load(path.parent, ORIGIN, KEEPING)
 
 
 def test_an_edited_schedule_is_refused_with_both(tmp_path, parts):
@@ -376,13 +396,13 @@ def test_an_edited_schedule_is_refused_with_both(tmp_path, parts):
     config |= {"per_layer_config": None, "num_attention_heads": 4}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match="head schedule 4x2, but the weights were trained with 1x1,4x1"):
-        RunFolder(tmp_path).load(folder, data=DATA)
+        RunFolder(tmp_path).load(folder, ORIGIN, KEEPING)
 
 
 def test_a_checkpoint_of_other_data_is_refused_with_both(tmp_path, parts):
     folder = save(RunFolder(tmp_path), parts, 4)
-    with pytest.raises(InputError, match=f"trained on data {DATA}, but the data here is swapped"):
-        RunFolder(tmp_path).load(folder, data="swapped")
+    with pytest.raises(InputError, match=f"data.fingerprint: {DATA} -> swapped"):
+        RunFolder(tmp_path).load(folder, replace(ORIGIN, data_fingerprint="swapped"))
 
 
 def test_a_latest_that_names_no_checkpoint_is_refused(tmp_path, parts):
@@ -390,15 +410,27 @@ def test_a_latest_that_names_no_checkpoint_is_refused(tmp_path, parts):
     save(run, parts, 4)
     (run.checkpoints / "latest").write_text("step-000009")
     with pytest.raises(InputError, match=r"step-000009/state\.json cannot be read") as caught:
-        run.load(run.latest(), data=DATA)
+        run.load(run.latest(), ORIGIN, KEEPING)
     assert "step-000004" in caught.value.problems[-1]
 
 
-def test_an_optimizer_that_lacks_a_tensor_is_refused(tmp_path, parts, recipe):
-    tensors = load_file(save(RunFolder(tmp_path), parts, 4) / "optimizer.safetensors")
-    del tensors["model.norm.weight:exp_avg_sq"]
-    with pytest.raises(InputError, match=r"has no exp_avg_sq of model\.norm\.weight"):
-        restore_optimizer(parts[0], make_optimizer(parts[0], recipe.optimizer), tensors)
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda tensors: tensors.pop("model.norm.weight:exp_avg_sq"), r"has no exp_avg_sq of model\.norm\.weight"),
+        (lambda tensors: tensors.update({"model.norm.weight:exp_avg": torch.ones(3)}), r"has the shape \(3,\), not"),
+    ],
+)
+def test_an_optimizer_of_another_model_is_refused(tmp_path, parts, edit, message):
+    folder = save(RunFolder(tmp_path), parts, 4)
+    tensors = load_file(folder / "optimizer.safetensors")
+    edit(tensors)
+    save_file(tensors, folder / "optimizer.safetensors")
+    text = read_json(folder / "state.json")
+    text["sha256"] = checksums([folder / "optimizer.safetensors", folder / "identity.json"])
+    (folder / "state.json").write_text(json.dumps(text))
+    with pytest.raises(InputError, match=message):
+        RunFolder(tmp_path).load(folder, ORIGIN, KEEPING)
 
 
 def test_a_folder_without_checkpoints_has_no_latest(tmp_path):

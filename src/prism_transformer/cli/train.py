@@ -1,14 +1,22 @@
-"""`prism train --recipe NAME|FILE --out FOLDER`: one model."""
+"""`prism train --recipe NAME|FILE --out FOLDER`: one model, by one process or by those that torchrun starts."""
 
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from ..cost import short
-from ..errors import InputError
-from ..settings import from_mapping, read_yaml, to_yaml
+from ..errors import InputError, RunError, Stopped, ending
+from ..settings import to_yaml
+from ..training.fit import Fit, fit, main_memory
+from ..training.origin import Allowed
 from ..training.recipe import Recipe, RecipeFile
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
+
+_NO_SETTINGS = ("--resume", "--verify", "--allow", "--dry-run", "--ranks", "--device-memory", "--json")
+GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,20 +29,43 @@ class Train(RecipeOptions):
     """The run folder; the same command again goes on where the run was."""
     resume: Path | None = None
     """Go on with the run in this folder, with its own settings."""
+    verify: bool = False
+    """With --resume: prove that the run goes on exactly. Trains its last piece again, twice, and compares."""
+    allow: tuple[Allowed, ...] = ()
+    """Go on although this differs from the run: horizon (--tokens), recipe, schedule, data, golden."""
     dry_run: bool = False
-    """Only say what would be trained and what it takes."""
+    """Only say what would be trained, what it takes, and whether it fits a device."""
+    ranks: int = 1
+    """With --dry-run: the number of processes, one a device, that torchrun would start."""
+    device_memory: float | None = None
+    """With --dry-run: memory of one GPU in GiB; default: that of this machine's device."""
     json: bool = False
-    """Print the final record (or the plan of a dry run) as JSON."""
+    """Print the final record (or the plan of a dry run, or the proof) as JSON."""
 
 
 def main(argv: list[str]) -> int:
-    options, _ = parse_over_recipe(Train, argv, _defaults, prog="prism train", recipe="laptop")
-    recipe, out = chosen_recipe(options), options.out
-    if options.resume is not None:
-        recipe, out = _recipe_of(options.resume, argv), options.resume
-    recipe.check()
+    try:
+        return _main(argv)
+    except (InputError, RunError, Stopped) as error:
+        if int(os.environ.get("RANK", 0)) == 0:
+            raise
+        end = ending(error)  # rank 0 tells it for all
+        return end[0] if end else 1
+
+
+def _main(argv: list[str]) -> int:
+    run = _resumed_run(argv)
+    recipe_of_run = str(run / "recipe.yaml") if run else "laptop"
+    options, _ = parse_over_recipe(Train, argv, _defaults, prog="prism train", recipe=recipe_of_run)
+    recipe, out = chosen_recipe(options), run or options.out
     if options.dry_run:
+        recipe.check(options.ranks)
         return _dry_run(recipe, options)
+    recipe.check()
+    if options.verify:
+        if run is None:
+            raise InputError("--verify proves a run that is there: give it with --resume RUN")
+        return _verify(recipe, run, options)
     if out is None:
         raise InputError("--out is missing: name the folder of the run, for example --out runs/first")
     return _train(recipe, out, options)
@@ -44,18 +75,25 @@ def _defaults(file: RecipeFile) -> Train:
     return Train(**recipe_options(file.recipe), recipe=file.name)
 
 
-def _recipe_of(run: Path, argv: list[str]) -> Recipe:
-    """The recipe of the run to go on with. Raises InputError for a folder that is none, and for other settings."""
-    path = run / "recipe.yaml"
-    problems = []
-    if not path.exists():
+def _resumed_run(argv: list[str]) -> Path | None:
+    """The value of --resume. Raises InputError for a folder that is no run, and for settings other than the run's."""
+    words = [word for argument in argv for word in argument.split("=", 1)] if argv else []
+    given = [value for word, value in pairwise([*words, "--"]) if word == "--resume"]
+    if not given or given[0].startswith("--"):
+        return None
+    run, problems = Path(given[0]), []
+    if not (run / "recipe.yaml").exists():
         problems.append(f"{run} is no run: it has no recipe.yaml; start one with --recipe NAME --out {run}")
     names = [word.partition("=")[0] for word in argv if word.startswith("--")]
-    if others := [name for name in names if name not in ("--resume", "--dry-run", "--json")]:
-        problems.append(f"--resume goes on with the run's own settings; leave out {', '.join(others)}")
+    others = [name for name in names if name not in _NO_SETTINGS]
+    if others and ("--allow" not in names or "--recipe" in names or "--out" in names):
+        problems.append(
+            f"--resume goes on with the run's own settings; leave out {', '.join(others)}, or accept the change: "
+            "--allow horizon for --tokens, --allow recipe for others"
+        )
     if problems:
         raise InputError(problems)
-    return from_mapping(Recipe, read_yaml(path), where=str(path))
+    return run
 
 
 def _train(recipe: Recipe, out: Path, options: Train) -> int:
@@ -64,8 +102,11 @@ def _train(recipe: Recipe, out: Path, options: Train) -> int:
     from .progress import RunProgress
 
     keep_freed_memory()
+    if int(os.environ.get("RANK", 0)) > 0:  # rank 0 writes and tells
+        train(recipe, out, allow=options.allow)
+        return 0
     with RunProgress(recipe) as progress:
-        final = train(recipe, out, on_record=progress.show, say=progress.say)
+        final = train(recipe, out, on_record=progress.show, say=progress.say, allow=options.allow)
     if options.json:
         print(json.dumps(final))
     else:
@@ -73,15 +114,42 @@ def _train(recipe: Recipe, out: Path, options: Train) -> int:
         in_bits = f" ({bits:.4f} bits per byte)" if bits else ""
         print(f"validation loss {final['val_loss']:.4f} nats per token{in_bits} after {final['tokens']:,} tokens")
         print(f"run: {out}")
+        if saving := final.get("save_seconds"):
+            share = saving / (saving + final["seconds"])
+            print(f"checkpoints took {saving:.1f} s, {share:.1%} of the time")
     return 0
+
+
+def _verify(recipe: Recipe, run: Path, options: Train) -> int:
+    from ..training.proof import verify
+    from .progress import RunProgress
+
+    with RunProgress(recipe) as progress:
+        proof = verify(recipe, run, say=progress.say)
+    if proof is None:  # not rank 0
+        return 0
+    if options.json:
+        print(json.dumps(asdict(proof) | {"holds": proof.holds}))
+        return 0 if proof.holds else 3
+    for comparison in proof.comparisons:
+        counts = f"{comparison.lines} lines of metrics and {comparison.tensors} tensors"
+        if comparison.differences:
+            print(f"{comparison.name} differ ({counts} compared):")
+            for difference in comparison.differences:
+                print(f"  {difference}")
+        else:
+            print(f"{comparison.name} are the same, bit for bit: {counts}")
+    for difference in proof.other_machine if not proof.holds else ():
+        print(f"this machine is another one, which may change last digits; {difference}")
+    return 0 if proof.holds else 3
 
 
 def _dry_run(recipe: Recipe, options: Train) -> int:
     size = vocab_size(recipe)
     schedule = recipe.model.head_schedule()
     cost = recipe.model.cost(size)
-    memory = recipe.model.memory(size, micro_batch=recipe.training.micro_batch, activation_bytes=4)
-    plan = {
+    fitting = _fit(recipe, size, options)
+    plan: dict[str, Any] = {
         "parameters": cost.parameters,
         "head_schedule": str(schedule),
         "head_dims": list(schedule.head_dims),
@@ -89,19 +157,52 @@ def _dry_run(recipe: Recipe, options: Train) -> int:
         "tokens": recipe.trained_tokens,
         "steps": recipe.steps,
         "tokens_per_step": recipe.training.tokens_per_step,
-        "accumulation": recipe.accumulation(),
-        "memory_bytes": memory.total,
+        "accumulation": recipe.accumulation(options.ranks),
+        "memory_bytes": fitting.memory.total,
+        "fit": asdict(fitting) | {"fits": fitting.fits},
     }
     if options.json:
         print(json.dumps(plan))
         return 0
     dims = ", ".join(str(dim) for dim in sorted(set(schedule.head_dims), reverse=True))
     print(f"{short(cost.parameters)} parameters, heads per layer {schedule}, head dims {dims}")
+    each = f" on each of {options.ranks} devices" if options.ranks > 1 else ""
     print(
         f"{recipe.trained_tokens:,} tokens in {recipe.steps:,} steps of {recipe.training.tokens_per_step:,} tokens: "
-        f"{recipe.accumulation()} micro-batches of {recipe.training.micro_batch} x {recipe.model.context}"
+        f"{recipe.accumulation(options.ranks)} micro-batches of {recipe.training.micro_batch} x {recipe.model.context}"
+        f"{each}"
     )
-    print(f"memory in training: about {memory.total / 2**30:.1f} GiB on one device, in float32")
+    _print_fit(fitting)
     print()
     print(to_yaml(recipe), end="")
     return 0
+
+
+def _fit(recipe: Recipe, size: int, options: Train) -> Fit:
+    """On a GPU of the memory that was named, or on this machine's device."""
+    wanted = recipe.device.dtype
+    if options.ranks < 1 or (options.device_memory is not None and not options.device_memory > 0):
+        raise InputError("--ranks must be at least 1, and --device-memory above 0")
+    if options.device_memory is not None:
+        low, memory = wanted != "float32", int(options.device_memory * GIB)
+        return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=False, low=low)
+    import torch
+
+    from ..training.device import choose_device
+
+    device = choose_device(recipe.device)
+    on_cpu, low = device.device.type != "cuda", device.dtype == torch.bfloat16
+    memory = main_memory() // options.ranks if on_cpu else torch.cuda.get_device_properties(0).total_memory
+    return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=on_cpu, low=low)
+
+
+def _print_fit(fitting: Fit) -> None:
+    ways = {"one": "one device", "ddp": f"each of {fitting.ranks} devices (DDP)"}
+    where = ways.get(fitting.way, f"each of {fitting.ranks} devices (FSDP2)")
+    print(f"memory in training, about, on {where}, products in {fitting.dtype}:")
+    for name, n_bytes in asdict(fitting.memory).items():
+        if n_bytes:
+            print(f"  {name:12}{n_bytes / GIB:9.2f} GiB")
+    print(f"  {'total':12}{fitting.memory.total / GIB:9.2f} GiB of {fitting.device_bytes / GIB:.1f} GiB")
+    print("it fits" if fitting.fits else f"it does not fit: {fitting.remedy}")
+    print(f"a checkpoint takes {fitting.checkpoint_bytes / GIB:.2f} GiB on the disk")

@@ -1,9 +1,10 @@
 """The one validation loss: nats a token over a fixed, packed stream, in bits per byte, and by place in the context."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,18 @@ def text_loss(losses: npt.NDArray[np.float32], stream: TokenStream) -> TextLoss:
     return TextLoss(nats / len(losses), len(losses), bits_per_byte)
 
 
+class Ranks(Protocol):
+    """The processes that share a measurement: which one this is, and how their parts become one."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def sum(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The sum over ranks of arrays of one shape."""
+        ...
+
+
 @torch.no_grad()
 def token_losses(
     model: PreTrainedModel,
@@ -44,24 +57,45 @@ def token_losses(
     batch_size: int,
     max_tokens: int | None = None,
     autocast: AbstractContextManager[object] | None = None,
+    ranks: Ranks | None = None,
+    before_batch: Callable[[], None] = lambda: None,
 ) -> npt.NDArray[np.float32]:
     """[tokens] the loss of each token of `stream` but the first, in nats, each predicted exactly once.
 
     A window has `context` tokens; a token sees those of its window only, so the first ones are predicted from little.
     `max_tokens` ends it after the first windows whose targets are so many. The model's mode is restored and no random
-    number is drawn, so evaluating leaves training as it is. Raises InputError for a stream of fewer than 2 tokens.
+    number is drawn, so evaluating leaves training as it is. Raises InputError for a stream of fewer than 2 tokens, and
+    what `before_batch` raises.
+
+    Each of `ranks` takes every size-th batch, and all of them return the whole. They run equally often: a rank that no
+    batch is left for repeats one, since a model that lies on all ranks answers only when all of them ask.
     """
+    rank, size = (ranks.rank, ranks.size) if ranks else (0, 1)
+    windows = evaluation_windows(stream, context=context)
+    batches = _batches(windows, batch_size, max_tokens)
+    last = batches[-1][-1]
+    losses = np.zeros(last * context + len(windows[last]) - 1, dtype=np.float32)
     was_training = model.training
     model.train(False)
-    parts = []
-    with autocast or nullcontext():
-        for ids_BT in _batches(evaluation_windows(stream, context=context), batch_size, max_tokens):
-            batch = torch.from_numpy(ids_BT).to(model.device)
-            logits_BTV = model(batch[:, :-1], use_cache=False).logits.float()
-            losses_N = F.cross_entropy(logits_BTV.flatten(0, 1), batch[:, 1:].flatten(), reduction="none")
-            parts.append(losses_N.cpu().numpy())
-    model.train(was_training)
-    return np.concatenate(parts)
+    try:
+        with autocast or nullcontext():
+            for number in range(rank, rank + len(batches) + -len(batches) % size, size):
+                before_batch()
+                batch = batches[number % len(batches)]
+                of_batch = _losses(model, np.stack([windows[index] for index in batch]))
+                if number < len(batches):
+                    losses[batch.start * context :][: len(of_batch)] = of_batch
+    finally:
+        model.train(was_training)
+    return ranks.sum(losses) if ranks else losses
+
+
+def _losses(model: PreTrainedModel, ids_BT: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """[B * (T - 1)] the loss of each token of a batch but the first of each row."""
+    batch = torch.from_numpy(ids_BT).to(model.device)
+    logits_BTV = model(batch[:, :-1], use_cache=False).logits.float()
+    losses_N = F.cross_entropy(logits_BTV.flatten(0, 1), batch[:, 1:].flatten(), reduction="none")
+    return losses_N.cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -109,13 +143,11 @@ def loss_by_position(losses: npt.NDArray[np.float32], *, context: int) -> list[P
     return found
 
 
-def _batches(windows: EvaluationWindows, batch_size: int, max_tokens: int | None) -> Iterator[npt.NDArray[np.int64]]:
-    """Windows of equal length stacked; the short last one on its own."""
+def _batches(windows: EvaluationWindows, batch_size: int, max_tokens: int | None) -> list[range]:
+    """The windows of each batch: of equal length, the short last one on its own."""
     count = len(windows)
     if max_tokens is not None:
         count = min(count, max(1, max_tokens // (len(windows[0]) - 1)))
     full = count if len(windows[count - 1]) == len(windows[0]) else count - 1
-    for start in range(0, full, batch_size):
-        yield np.stack(windows[start : min(start + batch_size, full)])
-    if full < count:
-        yield windows[full][None]
+    batches = [range(start, min(start + batch_size, full)) for start in range(0, full, batch_size)]
+    return batches + ([range(full, count)] if full < count else [])

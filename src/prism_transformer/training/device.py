@@ -29,9 +29,16 @@ class Device:
         return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
 
 
-def choose_device(settings: DeviceSettings) -> Device:
-    """Resolve `settings` on this machine, and set torch's threads. Raises InputError for a device that is not here."""
+def choose_device(settings: DeviceSettings, *, local_rank: int | None = None) -> Device:
+    """Resolve `settings` on this machine, and set torch's threads. Raises InputError for a device that is not here.
+
+    With `local_rank`, among several processes of this machine, each takes a GPU of its own.
+    """
     device = _device(settings.device)
+    if local_rank is not None and device.type == "cuda":
+        device = _device(f"cuda:{local_rank}")
+    elif local_rank is not None and device.type == "mps":
+        device = torch.device("cpu")
     dtype, reason = _dtype(device, settings.dtype)
     sentences = [f"device {device}, {str(dtype).removeprefix('torch.')}: {reason}"]
     if device.type == "cpu":

@@ -1,12 +1,16 @@
 """metrics.jsonl, the record of a run, and the one place where tokens per second are computed."""
 
+import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import InputError
 from ..files import write_text
@@ -21,8 +25,8 @@ class Metrics:
 
     def __init__(self, path: Path, *, resumed_step: int) -> None:
         records = read_metrics(path) if path.exists() else []
-        kept = [record for record in records if record["step"] <= resumed_step and not record.get("diverged")]
-        write_text(path, "".join(_line(record) for record in kept))
+        self.kept = [record for record in records if record["step"] <= resumed_step and not record.get("diverged")]
+        write_text(path, "".join(_line(record) for record in self.kept))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -81,3 +85,35 @@ class Stopwatch:
 def tokens_per_second(tokens: int, seconds: float) -> float | None:
     """Tokens over the seconds of the same window; None for an empty window."""
     return tokens / seconds if seconds > 0 else None
+
+
+class Window:
+    """What happened since the last line of metrics."""
+
+    def __init__(self, losses: Sequence[float], seconds: float, batches: str) -> None:
+        self.seconds = seconds
+        """At the last line."""
+        self.losses = list(losses)
+        self.batches = batches
+        """A hash of all batches so far: of the hash before it and the ids of the batch."""
+        self.lr = self.norm = 0.0
+
+    def see(self, batch: npt.NDArray[np.int64]) -> str:
+        """The hash after one more batch; it counts once the step is added."""
+        return hashlib.sha256(self.batches.encode() + batch.tobytes()).hexdigest()
+
+    def add(self, loss: float, lr: float, norm: float, batches: str) -> None:
+        self.losses.append(loss)
+        self.lr, self.norm, self.batches = lr, norm, batches
+
+    def record(self, tokens_per_step: int, seconds: float) -> dict[str, Any]:
+        speed = tokens_per_second(len(self.losses) * tokens_per_step, seconds - self.seconds)
+        record = {
+            "loss": sum(self.losses) / len(self.losses),
+            "lr": self.lr,
+            "grad_norm": self.norm,
+            "tokens_per_second": speed,
+            "batches": self.batches[:16],
+        }
+        self.seconds, self.losses = seconds, []
+        return record

@@ -150,10 +150,12 @@ class TrainingSettings:
     """Validation tokens of each evaluation but the last, which takes them all."""
     log_every: int = 10
     """Steps between two lines of metrics."""
-    save_minutes: float = 10.0
-    """Minutes of training between two checkpoints."""
+    save_minutes: float | None = None
+    """Minutes of training between two checkpoints; default: 10, and longer where saving would take over 1 % of it."""
     keep: int = 2
     """Newest checkpoints to keep."""
+    keep_every: int = 0
+    """Also save at every multiple of this number of steps, and keep those for good; 0: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +166,9 @@ class DeviceSettings:
     """auto (cuda, else mps, else cpu), cpu, cuda, cuda:N or mps."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Type of the matrix products; auto: bfloat16 where the device computes in it, else float32."""
+    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
+    """Over the processes that torchrun starts: ddp (the whole model on each), fsdp (a share of it on each), or auto:
+    ddp where the model with its optimizer takes less than half of a device."""
     compile: bool = False
     """Compile each layer with torch.compile."""
     threads: int | None = None
@@ -236,12 +241,20 @@ class Recipe:
         problems += [
             f"{name}={value} must be at least 0 and below 1" for name, value in betas.items() if not 0 <= value < 1
         ]
-        positive = {"lr": optimizer.lr, "eps": optimizer.eps, "save_minutes": training.save_minutes}
+        positive = {
+            "lr": optimizer.lr,
+            "eps": optimizer.eps,
+            "save_minutes": 1 if training.save_minutes is None else training.save_minutes,
+        }
         positive |= {"rope_theta": model.rope_theta, "init_std": model.init_std}
         problems += [
             f"{name}={value} must be a number above 0" for name, value in positive.items() if not 0 < value < math.inf
         ]
-        not_negative = {"weight_decay": optimizer.weight_decay, "clip": optimizer.clip}
+        not_negative = {
+            "weight_decay": optimizer.weight_decay,
+            "clip": optimizer.clip,
+            "keep_every": training.keep_every,
+        }
         problems += [f"{name}={value} must not be negative" for name, value in not_negative.items() if not value >= 0]
         seeds = {"seed": training.seed, "init_seed": training.init_seed or 0}
         problems += [f"{name}={value} must lie in 0..2^63-1" for name, value in seeds.items() if not 0 <= value < 2**63]

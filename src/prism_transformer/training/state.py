@@ -13,7 +13,7 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -25,13 +25,15 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..checkpoint import CHECKPOINTS, IDENTITY, LATEST, latest_checkpoint, load_model, save_model
-from ..errors import InputError, RunError
+from ..checkpoint import CHECKPOINTS, IDENTITY, LATEST, GoldenError, latest_checkpoint, load_model, save_model
+from ..errors import DivergedError, InputError, RunError
 from ..files import checksums, read_json, sync_folder, verify, write_json, write_text
 from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
-from ..settings import differences, from_mapping, read_yaml, to_mapping, to_yaml
+from ..settings import from_mapping, read_yaml, to_mapping, to_yaml
 from .metrics import DOCUMENTS, ENVIRONMENT, METRICS, RECIPE, read_metrics
+from .origin import Origin
+from .parallel import OPTIMIZER_KEYS
 from .recipe import Recipe
 
 DATA = "data"
@@ -49,6 +51,10 @@ class Position:
     """Of the steps since the last line of metrics, so that the next line is the one of a run that never stopped."""
     logged_seconds: float = 0.0
     """`seconds` at the last line of metrics."""
+    batches: str = ""
+    """A hash of the token ids of all batches so far, in their order."""
+    save_seconds: float = 0.0
+    """Seconds that saving has taken so far."""
 
 
 class InUseError(InputError):
@@ -66,8 +72,9 @@ class RunFolder:
         self.checkpoints = path / CHECKPOINTS
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the run for this process. Where no run begins, nothing is left of the lock and of a new, empty folder.
+    def locked(self, *, wait: float = 0.0, say: Callable[[str], None] = lambda sentence: None) -> Iterator[None]:
+        """Hold the run for this process, after at most `wait` seconds. Where no run begins, nothing is left of the lock
+        and of a new, empty folder; what a killed process left of its own is told to `say`.
 
         Raises InUseError where a live process has the run, and InputError for a folder that holds something else.
         """
@@ -76,13 +83,15 @@ class RunFolder:
         lock, owner = FileLock(self.path / ".lock"), self.path / ".lock-owner"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=wait)
         except Timeout:
             name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
             raise InUseError(f"{self.path} is in use by {name}; wait for it, or stop it") from None
         except OSError as error:
             raise InputError(f"{self.path} cannot be used: {error.strerror}; choose another folder") from None
         try:
+            if owner.exists():
+                say(f"{self.path}: taken over from {owner.read_text(encoding='utf-8')}, which has ended")
             owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
             yield
         finally:
@@ -102,24 +111,30 @@ class RunFolder:
         if others:
             raise InputError(f"{self.path} is no run and not empty ({', '.join(others[:3])}); use a new folder")
 
-    def accept(self, recipe: Recipe, data_fingerprint: str) -> None:
-        """Record the settings of a new run, or check that an old one has the same. Raises InputError naming both."""
+    def accept(self, origin: Origin, *, allow: Collection[str] = ()) -> list[str]:
+        """Record recipe and text of a new run, or check that an old one has the same; returns the accepted changes.
+
+        Raises InputError naming both values of what differs and is not of a kind in `allow` (see origin.py).
+        """
         path, place = self.path / RECIPE, self.path / ENVIRONMENT
+        changes: list[str] = []
         if path.exists():
-            found, wanted = to_mapping(from_mapping(Recipe, read_yaml(path), where=str(path))), to_mapping(recipe)
-            old_data = read_json(place).get("data_fingerprint") if place.exists() else data_fingerprint
-            if old_data == data_fingerprint:
-                del found["data"], wanted["data"]  # what counts is what was read, not where it lay
-            else:
-                found["data"]["fingerprint"], wanted["data"]["fingerprint"] = old_data, data_fingerprint
-            changed = differences(found, wanted)
-            if changed:
-                lines = "\n  ".join(changed)
-                raise InputError(f"{self.path} holds a run with other settings; use another folder:\n  {lines}")
-        else:
-            write_text(path, to_yaml(recipe))
-        if not place.exists():
-            write_json(place, environment() | {"data_fingerprint": data_fingerprint})
+            found = {**self._text(), "recipe": to_mapping(from_mapping(Recipe, read_yaml(path), where=str(path)))}
+            changes = origin.accepted_changes(found, where=str(self.path), allow=allow)
+        if changes or not path.exists():
+            write_text(path, to_yaml(origin.recipe))
+        if changes or not place.exists():
+            write_json(place, environment() | {"data_fingerprint": origin.data_fingerprint})
+        return changes
+
+    def _text(self) -> dict[str, Any]:
+        """What is known of the run's text: its fingerprint, and in detail what the newest checkpoint says of it."""
+        place, latest = self.path / ENVIRONMENT, self.latest()
+        fingerprint = read_json(place).get("data_fingerprint") if place.exists() else None
+        of = read_json(latest / STATE).get("of", {}) if latest and (latest / STATE).exists() else {}
+        if fingerprint is None:
+            return {}
+        return of if of.get("data_fingerprint") == fingerprint else {"data_fingerprint": fingerprint}
 
     def final_record(self) -> dict[str, Any] | None:
         """The record that ends the metrics of a finished run: its final evaluation."""
@@ -130,23 +145,55 @@ class RunFolder:
         """The newest complete checkpoint."""
         return latest_checkpoint(self.path)
 
-    def save(
-        self, model: PrismForCausalLM, optimizer: torch.optim.Optimizer, position: Position, *, data: str, keep: int
-    ) -> Path:
-        """Write a checkpoint, point `latest` to it, and remove all but the newest `keep`.
+    def start(self, say: Callable[[str], None]) -> Path | None:
+        """The checkpoint to go on from; what is no whole checkpoint is skipped, and told to `say`."""
+        complete, latest = self.complete(), self.latest()
+        for rest in sorted({*self.checkpoints.glob("step-*"), *self.checkpoints.glob(".step-*")} - {*complete}):
+            say(f"{rest} is not complete (it has no {STATE} yet) and is skipped")
+        if latest is not None and latest.is_dir() and latest not in complete and complete:
+            return complete[-1]
+        return latest
 
-        Raises RunError where it cannot be written, and DivergedError where the model's answers are not finite; the
-        checkpoints before it stay.
+    def save(
+        self,
+        model: PrismForCausalLM,
+        tensors: Mapping[str, torch.Tensor],
+        position: Position,
+        *,
+        origin: Origin,
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> Path:
+        """Write a checkpoint of the model and the optimizer's `tensors`, point `latest` to it, and prune.
+
+        Where that fails, `say` is told, all but the newest checkpoint are removed, and it is tried again. Raises
+        RunError where it cannot be written, and DivergedError where the model's answers are not finite; the newest
+        checkpoint stays.
         """
+        try:
+            final = self._write(model, tensors, position, origin)
+        except RunError as error:
+            removed = [] if isinstance(error, DivergedError) else self.prune(1, origin.recipe.training.keep_every)
+            if not removed:
+                raise
+            say(f"warning: {error}; removed {', '.join(path.name for path in removed)}, trying again")
+            final = self._write(model, tensors, position, origin)
+        self.prune(origin.recipe.training.keep, origin.recipe.training.keep_every)
+        return final
+
+    def _write(
+        self, model: PrismForCausalLM, tensors: Mapping[str, torch.Tensor], position: Position, origin: Origin
+    ) -> Path:
         name = f"step-{position.step:06d}"
         temporary, final = self.checkpoints / f".{name}.tmp", self.checkpoints / name
         try:
             self._remove_unfinished()
             temporary.mkdir(parents=True)
-            save_model(model, temporary, origin={"data_fingerprint": data, "step": position.step})
-            save_file(optimizer_tensors(model, optimizer), temporary / OPTIMIZER)
+            identity = {"data_fingerprint": origin.data_fingerprint, "step": position.step}
+            save_model(model, temporary, origin=identity)
+            save_file(dict(tensors), temporary / OPTIMIZER)
             sums = checksums([temporary / OPTIMIZER, temporary / IDENTITY])
-            write_json(temporary / STATE, {**asdict(position), "sha256": sums})
+            of = {"recipe": to_mapping(origin.recipe), **origin.text()}
+            write_json(temporary / STATE, {**asdict(position), "of": of, "sha256": sums})
             for file in temporary.iterdir():
                 _sync(file)
             sync_folder(temporary)
@@ -157,7 +204,6 @@ class RunFolder:
             raise RunError(f"{self.path}: the checkpoint of step {position.step} was not written: {error}") from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        self._prune(keep)
         return final
 
     def _remove_unfinished(self) -> None:
@@ -165,59 +211,66 @@ class RunFolder:
         for rest in self.checkpoints.glob(".*.tmp"):
             shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
 
-    def _complete(self) -> list[Path]:
+    def complete(self) -> list[Path]:
         """Every complete checkpoint, the oldest first."""
         found = [path for path in self.checkpoints.glob("step-*") if (path / STATE).exists()]
         return sorted(found, key=lambda path: (len(path.name), path.name))
 
-    def _prune(self, keep: int) -> None:
+    def prune(self, keep: int, keep_every: int = 0) -> list[Path]:
+        """Remove all checkpoints but the newest `keep`, every `keep_every`-th step's and `latest`; returns them."""
         latest = self.latest()
-        for old in self._complete()[:-keep]:
-            if old != latest:
-                shutil.rmtree(old, ignore_errors=True)
+        removed = [
+            old
+            for old in self.complete()[:-keep]
+            if old != latest and not (keep_every and step_of(old) % keep_every == 0)
+        ]
+        for old in removed:
+            shutil.rmtree(old, ignore_errors=True)
+        return removed
 
-    def load(self, checkpoint: Path, *, data: str) -> tuple[PrismForCausalLM, dict[str, torch.Tensor], Position]:
-        """Model, optimizer tensors and position of a checkpoint. Raises InputError for a damaged or foreign one."""
+    def load(
+        self, checkpoint: Path, origin: Origin, allow: Collection[str] = ()
+    ) -> tuple[PrismForCausalLM, dict[str, torch.Tensor], Position, list[str]]:
+        """Model, optimizer tensors and position of a checkpoint, and the accepted changes since.
+
+        Raises InputError for a damaged one, and for one of another recipe or text but for the kinds in `allow`.
+        """
         try:
             state = read_json(checkpoint / STATE)
             verify(checkpoint, {IDENTITY: "", OPTIMIZER: ""} | state.pop("sha256", {}))  # "" fits no file
-            identity = read_json(checkpoint / IDENTITY)
+            identity, of = read_json(checkpoint / IDENTITY), state.pop("of", None)
             position = from_mapping(Position, state, where=str(checkpoint / STATE))
             if position.step != identity.get("step"):
                 raise InputError(f"{checkpoint / STATE}: step {position.step}, but {IDENTITY} says {identity['step']}")
-            model, tensors = load_model(checkpoint), load_file(checkpoint / OPTIMIZER)
+            if not isinstance(of, dict) or of.get("data_fingerprint") != identity.get("data_fingerprint"):
+                raise InputError(f"{checkpoint / STATE} does not say which recipe and text it is of; restore it")
+            model = load_model(checkpoint, accept_golden="golden" in allow)
+            tensors = load_file(checkpoint / OPTIMIZER)
+            _check_optimizer(model, tensors)
+        except GoldenError as error:
+            raise InputError([*error.problems, "to go on with it all the same, add --allow golden"]) from None
         except InputError as error:
-            others = [path.name for path in self._complete() if path != checkpoint]
+            others = [path.name for path in self.complete() if path != checkpoint]
             remedy = f"to go on from {' or '.join(others)}, write that name into {self.checkpoints / LATEST}"
             raise InputError([*error.problems, remedy] if others else error.problems) from None
-        if identity.get("data_fingerprint") != data:
-            raise InputError(
-                f"{checkpoint} was trained on data {identity.get('data_fingerprint')}, but the data here is {data}; "
-                "give the same data, or start a new run"
-            )
-        return model, tensors, position
+        return model, tensors, position, origin.accepted_changes(of, where=str(checkpoint), allow=allow)
 
 
-def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimizer's state by the names of the parameters: "model.norm.weight:exp_avg" and so on."""
-    return {
-        f"{name}:{key}": value.detach().cpu().contiguous()
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
+def step_of(checkpoint: Path) -> int:
+    """The step in the name of a checkpoint."""
+    return int(checkpoint.name.removeprefix("step-"))
 
 
-def restore_optimizer(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]
-) -> None:
-    """Fill a fresh optimizer with saved state. Raises InputError for a tensor that is missing."""
+def _check_optimizer(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
     for name, parameter in model.named_parameters():
-        state = {}
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            if f"{name}:{key}" not in tensors:
+        for key in OPTIMIZER_KEYS:
+            tensor = tensors.get(f"{name}:{key}")
+            if tensor is None:
                 raise InputError(f"{OPTIMIZER} has no {key} of {name}; the checkpoint is damaged or of another model")
-            state[key] = tensors[f"{name}:{key}"].to(parameter.device, copy=True)  # aligned, as torch allocates
-        optimizer.state[parameter] = state
+            if key != "step" and tensor.shape != parameter.shape:
+                raise InputError(
+                    f"{OPTIMIZER}: {key} of {name} has the shape {tuple(tensor.shape)}, not {tuple(parameter.shape)}"
+                )
 
 
 def environment() -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""Whether a recipe fits a device, before it starts: bytes on each rank. Imports no torch.
+
+Counted are weights, gradients and AdamW's moments in fp32, the activations of one micro-batch, and the logits. Under
+FSDP2 a rank holds its share of these tensors, and gathered on top of them: embedding, head and norms, and two layers,
+the one at work and the next. Gradients are averaged once a step, so with several micro-batches a step each rank
+accumulates all of them, not a share.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from ..model.head_schedule import divisors
+from .recipe import Recipe, with_training
+from .saving import checkpoint_bytes
+
+Way = Literal["one", "ddp", "fsdp"]
+USABLE = 0.9
+"""Part of a device's memory that tensors can fill: the rest goes to the driver and to gaps between them."""
+_LOGIT_ROWS = 512  # of the CPU's loss, which holds a chunk of logits at a time
+_MOST_RANKS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankMemory:
+    """Estimated bytes of one training step on one rank."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    gathered: int
+    activations: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        return sum(asdict(self).values())
+
+
+def rank_memory(recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: bool, plain_loss: bool) -> RankMemory:
+    """`low`: products in bfloat16; `plain_loss`: the loss holds the logits of a whole micro-batch."""
+    micro_batch, model = recipe.training.micro_batch, recipe.model
+    whole = model.memory(vocab_size, micro_batch=micro_batch, activation_bytes=2 if low else 4)
+    cost, shares = model.cost(vocab_size), ranks if way == "fsdp" else 1
+    gathered, gradients = 0, whole.gradients
+    if way == "fsdp":
+        layers = sorted(layer.parameters for layer in cost.layers)
+        gathered = 4 * cost.embedding_parameters + (2 if low else 4) * sum(layers[-2:])
+        accumulates = recipe.accumulation(ranks) > 1
+        gradients = whole.gradients if accumulates else whole.gradients // shares + 4 * sum(layers[-1:])
+    rows = micro_batch * model.context
+    chunk = min(rows, _LOGIT_ROWS) * model.rows(vocab_size) * 8 + 4 * cost.embedding_parameters
+    return RankMemory(
+        weights=whole.weights // shares,
+        gradients=gradients,
+        optimizer=whole.optimizer // shares,
+        gathered=gathered,
+        activations=whole.activations,
+        logits=whole.logits if plain_loss else chunk,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What a rank needs beside what its device has."""
+
+    ranks: int
+    way: Way
+    dtype: str
+    memory: RankMemory
+    device_bytes: int
+    checkpoint_bytes: int
+    remedy: str | None
+    """What would make it fit; None where it fits."""
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.total <= USABLE * self.device_bytes
+
+
+def fit(recipe: Recipe, vocab_size: int, *, ranks: int, device_bytes: int, on_cpu: bool, low: bool) -> Fit:
+    """How `recipe` fits `ranks` devices of `device_bytes` each."""
+
+    def needed(recipe: Recipe, way: Way, ranks: int) -> RankMemory:
+        return rank_memory(recipe, vocab_size, way=way, ranks=ranks, low=low, plain_loss=not on_cpu)
+
+    asked = recipe.device.parallel
+    if ranks == 1:
+        way: Way = "one"
+    elif asked != "auto":
+        way = asked
+    else:  # as parallel.choose_way
+        states = 16 * recipe.model.cost(vocab_size).parameters
+        way = "ddp" if on_cpu or states < device_bytes / 2 else "fsdp"
+    memory, usable = needed(recipe, way, ranks), USABLE * device_bytes
+    remedy = None
+    if memory.total > usable:
+        smaller = [size for size in divisors(recipe.batch_sequences // ranks) if size < recipe.training.micro_batch]
+        fitting = [
+            size for size in smaller if needed(with_training(recipe, micro_batch=size), way, ranks).total <= usable
+        ]
+        remedy = f"micro_batch={max(fitting)} fits" if fitting else _sharded_remedy(recipe, needed, usable)
+    return Fit(
+        ranks=ranks,
+        way=way,
+        dtype="bfloat16" if low else "float32",
+        memory=memory,
+        device_bytes=device_bytes,
+        checkpoint_bytes=checkpoint_bytes(recipe, vocab_size),
+        remedy=remedy,
+    )
+
+
+def _sharded_remedy(recipe: Recipe, needed: Callable[[Recipe, Way, int], RankMemory], usable: float) -> str:
+    """The fewest ranks, and the largest micro-batch on them, with which FSDP2 fits."""
+    for ranks in divisors(recipe.batch_sequences):
+        if 1 < ranks <= _MOST_RANKS:
+            for size in sorted(divisors(recipe.batch_sequences // ranks), reverse=True):
+                if needed(with_training(recipe, micro_batch=size), "fsdp", ranks).total <= usable:
+                    return f"parallel=fsdp on {ranks} devices with micro_batch={size} fits"
+    return "no number of devices of this size fits it: shorten the context, or take larger devices"
+
+
+def main_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 << 30
