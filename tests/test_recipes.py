@@ -1,11 +1,14 @@
 """The recipes that are shipped: each can be dry-run, and the paper's have the paper's sizes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from prism_transformer.cli import main
+from prism_transformer.errors import InputError
 from prism_transformer.study import measure
+from prism_transformer.study.estimate import Speed
 from prism_transformer.training.recipe import load_recipe, recipe_names
 
 PAPER = {  # millions of parameters with 50,304 rows; the paper's schedules (section 4)
@@ -23,7 +26,7 @@ def test_the_names_are_those_that_the_help_lists() -> None:
 def dry_run(capsys: pytest.CaptureFixture[str], tmp_path: object, monkeypatch: pytest.MonkeyPatch):
     """dry_run(verb, recipe): its plan, in an empty folder, at a speed that is not measured."""
     monkeypatch.chdir(str(tmp_path))
-    monkeypatch.setattr(measure, "training_speed", lambda recipe, vocab_size, **_: 1000.0)
+    monkeypatch.setattr(measure, "training_speed", lambda recipe, vocab_size, **_: Speed(1000.0, "measured here"))
 
     def of(verb: str, recipe: str) -> dict[str, object]:
         assert main([verb, "--recipe", recipe, "--dry-run", "--json"]) == 0
@@ -63,3 +66,23 @@ def test_prism_compare_dry_runs(name: str, dry_run) -> None:
 def test_the_small_recipes_leave_a_core_to_each_run(name: str) -> None:
     """One thread suits such models better than two, and their losses must not depend on the cores."""
     assert load_recipe(name).recipe.device.threads == 1
+
+
+@pytest.mark.parametrize("name", recipe_names("paper"))
+def test_the_paper_s_studies_dry_run(name: str, dry_run) -> None:
+    plan = dry_run("compare", name)
+    file = load_recipe(name)
+    arms = {"paper/ablation": 9, "paper/controls": 9, "paper/rehearsal": 2}[name]
+    assert (plan["arms"], plan["runs"]) == (arms, arms * file.study["seeds"])
+    if name != "paper/rehearsal":
+        assert file.recipe == load_recipe("small").recipe, "its base, unchanged"
+        assert plan["tokens"] == arms * 3 * PAPER["small"][2]
+    else:
+        assert dry_run("train", name)["steps"] == 40
+
+
+@pytest.mark.parametrize("base", ["smal", "7", "[a]"])
+def test_a_base_that_is_no_recipe_is_named(base: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(f"base: {base}\nstudy: {{seeds: 4}}\n")
+    with pytest.raises(InputError, match="is no recipe"):
+        load_recipe(tmp_path / "mine.yaml")

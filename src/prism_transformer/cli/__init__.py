@@ -16,6 +16,7 @@ VERBS = {
     "generate": "use: text from a model",
     "import": "use: a Llama-style model as a run here",
     "data": "text to token shards",
+    "reproduce": "the paper, end to end, beside its own numbers",
     "report": "the result of a study again, or of another trainer's losses",
 }
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup, escape
 
-from ..files import write_text
+from ..files import read_json, write_text
 from . import attention_figures, figures, paper
 from .attention import read_attention
 from .export import difference_rows, run_rows, write_tables
@@ -19,6 +19,9 @@ from .wording import percent, percent_digits, plain, rounded, signed, tokens_fac
 from .zero_shot import read_zero_shot
 
 __all__ = ["write_report"]
+
+REPRODUCTION = "reproduction.json"
+"""Of a study that `prism reproduce` made: sections of {target, scale, caption, columns, rows, notes}."""
 
 Context = Mapping[str, Any]
 """What the statistics do not know; every key may be left out:
@@ -62,6 +65,7 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
         runs=[run | {"link": _link(folder, run["source"])} for run in run_rows(results)],
         figures=_figures(results) | _attention_figures(attention),
         attention=attention,
+        beside_paper=_beside_paper(folder),
         zero_shot={name: {**task, "rows": _score_rows(task)} for name, task in zero_shot.items()},
         arms=_arms(results),
         decisions={key: word for key, (word, _) in DECISIONS.items()},
@@ -94,6 +98,12 @@ def _figures(results: Mapping[str, Any]) -> dict[str, Markup | None]:
     }
     drawn["heads"] = cut_matrix()
     return {name: Markup(svg) if svg else None for name, svg in drawn.items()}
+
+
+def _beside_paper(folder: Path) -> list[dict[str, Any]]:
+    """What a reproduction of the paper has set beside its numbers: tables as text."""
+    path = folder / REPRODUCTION
+    return list(read_json(path)["sections"]) if path.exists() else []
 
 
 def _attention_figures(attention: Mapping[str, Any] | None) -> dict[str, Markup]:

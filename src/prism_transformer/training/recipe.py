@@ -295,14 +295,16 @@ class RecipeFile:
     study: dict[str, Any]
 
 
-def recipe_names() -> list[str]:
-    """The recipes that the package ships."""
-    return sorted(p.name.removesuffix(".yaml") for p in _shipped().iterdir() if p.name.endswith(".yaml"))
+def recipe_names(folder: str = "") -> list[str]:
+    """The recipes that the package ships; those of the folder "paper" are named with it: paper/ablation."""
+    place = _shipped() / folder if folder else _shipped()
+    prefix = f"{folder}/" if folder else ""
+    return sorted(prefix + p.name.removesuffix(".yaml") for p in place.iterdir() if p.name.endswith(".yaml"))
 
 
 def load_recipe(source: str | Path) -> RecipeFile:
     """Read a recipe that the package ships, by its name, or a YAML file. Raises InputError."""
-    if str(source) in recipe_names():
+    if str(source) in (*recipe_names(), *recipe_names("paper")):
         with resources.as_file(_shipped() / f"{source}.yaml") as path:
             return _parse(str(source), read_yaml(path))
     path = Path(source).expanduser()
@@ -316,9 +318,19 @@ def _shipped() -> Any:
 
 
 def _parse(name: str, values: dict[str, Any]) -> RecipeFile:
+    """What a file states, over the shipped recipe that it names as its base."""
     values = dict(values)
-    study = values.pop("study", None) or {}
-    return RecipeFile(name, from_mapping(Recipe, values, where=f"recipe {name}"), study)
+    base = _base(name, values.pop("base")) if "base" in values else None
+    study = (base.study if base else {}) | (values.pop("study", None) or {})
+    return RecipeFile(
+        name, from_mapping(Recipe, values, where=f"recipe {name}", default=base.recipe if base else None), study
+    )
+
+
+def _base(name: str, base: Any) -> RecipeFile:
+    if base not in recipe_names():
+        raise InputError(f"recipe {name}: base={base!r} is no recipe; {nearest(str(base), recipe_names())}")
+    return load_recipe(base)
 
 
 def with_model(recipe: Recipe, **changes: Any) -> Recipe:
