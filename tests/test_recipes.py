@@ -72,13 +72,13 @@ def test_the_small_recipes_leave_a_core_to_each_run(name: str) -> None:
 def test_the_paper_s_studies_dry_run(name: str, dry_run) -> None:
     plan = dry_run("compare", name)
     file = load_recipe(name)
-    arms = {"paper/ablation": 9, "paper/controls": 9, "paper/rehearsal": 2}[name]
+    arms = {"paper/ablation": 9, "paper/controls": 9, "paper/rehearsal": 2, "paper/shape": 9}[name]
     assert (plan["arms"], plan["runs"]) == (arms, arms * file.study["seeds"])
-    if name != "paper/rehearsal":
+    if name in ("paper/ablation", "paper/controls"):
         assert file.recipe == load_recipe("small").recipe, "its base, unchanged"
         assert plan["tokens"] == arms * 3 * PAPER["small"][2]
     else:
-        assert dry_run("train", name)["steps"] == 40
+        assert dry_run("train", name)["steps"] == {"paper/rehearsal": 40, "paper/shape": 1000}[name]
 
 
 @pytest.mark.parametrize("base", ["smal", "7", "[a]"])
