@@ -2,6 +2,8 @@
 # make test: set up .venv, then run the tests
 # make test-oldest: the tests of the network on the oldest transformers that pyproject.toml allows, in its own environment
 # make check: style, types and the import contract
+# make test-wheel: build the wheel, install it alone into a clean environment, and use it from elsewhere
+# make docs: the documentation as pages, in site/
 # make same-loss: show that a change moves no number, against HEAD or BASE=COMMIT
 
 PYTHON ?= python3
@@ -9,7 +11,7 @@ BIN := .venv/bin
 OLDEST := $(shell sed -n 's/.*"transformers>=\(.*\)",.*/\1/p' pyproject.toml)
 BASE := HEAD
 
-.PHONY: demo test test-oldest check same-loss clean
+.PHONY: demo test test-oldest test-wheel docs check same-loss clean
 
 demo: .venv/installed
 	$(BIN)/prism compare --recipe demo
@@ -19,6 +21,12 @@ test: .venv/installed-dev
 
 test-oldest: .venv-oldest/installed-$(OLDEST)
 	PYTHONPATH=src .venv-oldest/bin/python -m pytest -q -p no:cacheprovider tests/model
+
+test-wheel:
+	PYTHON=$(PYTHON) bash scripts/test_wheel.sh
+
+docs: .venv/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -37,7 +45,7 @@ same-loss: .venv/installed-dev
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@
 
 .venv-oldest/installed-$(OLDEST): constraints.txt
