@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return ProgressReader(study).read()
 
     monkeypatch.setattr(reproduction, "run_study", run_study)
-    monkeypatch.setattr(scoring, "available", lambda folder, say: [])
+    monkeypatch.setattr(scoring, "open_available", lambda folder, say: nullcontext())
     monkeypatch.setattr(measure, "training_speed", lambda recipe, size, **_: Speed(100.0, "measured here"))
     return trained
 
@@ -85,7 +86,7 @@ def table2(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scale") / "tiny"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reproduction, "run_study", lambda study, **_: work(study, say=lambda sentence: None))
-        patch.setattr(scoring, "available", lambda folder, say: [])
+        patch.setattr(scoring, "open_available", lambda folder, say: nullcontext())
         reproduce(
             "rehearsal",
             planned(recipe, folder, "table2", "attention"),

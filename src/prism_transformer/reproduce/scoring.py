@@ -1,6 +1,8 @@
 """Zero-shot scores of every finished run of a study, on the paper's tasks, into the study's report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ from ..study.zero_shot import summarise, write_zero_shot
 
 if TYPE_CHECKING:
     from ..evaluation.evaluate import Computation
+    from ..evaluation.harness_tasks import LoadedTasks
 
 TASKS = ("hellaswag", "piqa", "winogrande", "blimp", "arc_easy", "wikitext")
 """of the paper's table"""
@@ -41,15 +44,14 @@ def score_study(
     from ..evaluation.evaluate import evaluate_tasks
     from ..evaluation.loading import load
     from ..evaluation.scores import place_of
-    from ..evaluation.zero_shot import open_tasks
 
+    order = [arm.name for arm in study.arms]
     runs = [run for run in study.runs if study.status(run) == "done"]
-    if not runs or not (names := available(folder, say)):
-        return
     scored: list[dict[str, ScoredRun]] = []
     sources: list[str] = []
-    order = [arm.name for arm in study.arms]
-    with open_tasks(names, folder=folder, say=say) as tasks:
+    with open_available(folder, say) as tasks:
+        if tasks is None:
+            return
         for run in sorted(runs, key=lambda run: (order.index(run.arm), run.seed)):
             begin(f"{run.arm} seed {run.seed}")
             loaded = load(study.run_folder(run))
@@ -60,20 +62,25 @@ def score_study(
     write_zero_shot(study.folder, label(limit), summarise(scored, sources, compare_arms(scored)))
 
 
-def available(folder: Path | None, say: Callable[[str], None]) -> list[str]:
-    """The tasks whose items can be had; without the harness none."""
+@contextmanager
+def open_available(folder: Path | None, say: Callable[[str], None]) -> Iterator["LoadedTasks | None"]:
+    """The tasks whose items can be had, all at once where they all can; None where there is none, or no harness."""
     from ..evaluation.zero_shot import open_tasks
 
-    try:
-        with open_tasks(TASKS, folder=folder, say=say):
-            return list(TASKS)
-    except InputError as error:
-        problems: tuple[str, ...] = error.problems
-    found = [name for name in TASKS if _opens(name, folder)] if len(problems) < len(TASKS) else []
-    say(f"zero-shot: {', '.join(name for name in TASKS if name not in found)} cannot be scored:")
-    for problem in problems:
-        say(f"  {problem}")
-    return found
+    with ExitStack() as opened:
+        tasks: LoadedTasks | None = None
+        problems: tuple[str, ...] = ()
+        try:
+            tasks = opened.enter_context(open_tasks(TASKS, folder=folder, say=say))
+        except InputError as error:
+            problems = error.problems
+        if tasks is None:
+            names = [name for name in TASKS if _opens(name, folder)] if len(problems) < len(TASKS) else []
+            say(f"zero-shot: not scored are {', '.join(name for name in TASKS if name not in names)}")
+            for problem in problems:
+                say(f"  {problem}")
+            tasks = opened.enter_context(open_tasks(names, folder=folder, say=say)) if names else None
+        yield tasks
 
 
 def _opens(name: str, folder: Path | None) -> bool:
@@ -92,8 +99,6 @@ def _quiet(sentence: str) -> None:
 
 def computation(settings: Any, on_progress: Callable[[int, int], None]) -> "Computation":
     """How a recipe's device scores: in float32, as `prism eval` does."""
-    from dataclasses import replace
-
     from ..evaluation.evaluate import Computation
     from ..training.device import choose_device
 
