@@ -14,6 +14,7 @@ VERBS = {
     "eval": "understand: what a model scores on tasks and on text",
     "attention": "understand: how far each layer looks back",
     "generate": "use: text from a model",
+    "export": "use: the model in the formats of other tools",
     "import": "use: a Llama-style model as a run here",
     "data": "text to token shards",
     "reproduce": "the paper, end to end, beside its own numbers",

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-from transformers.generation import LogitsProcessor, StoppingCriteria
+from transformers.generation.logits_process import LogitsProcessor
+from transformers.generation.stopping_criteria import StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
 from ..data import Tokenizer
@@ -70,7 +71,8 @@ def generate(
     that only pads the vocabulary is ever chosen. Raises InputError for a prompt that fills the context.
     """
     assert on_text is None or len(prompts) == 1
-    model, tokenizer = loaded.model, loaded.tokenizer
+    model: Any = loaded.model
+    tokenizer = loaded.tokenizer
     encoded = [_with_start(loaded, prompt) for prompt in prompts]
     length = max(map(len, encoded))
     problems = [
@@ -113,7 +115,8 @@ def _left_padded(rows: Sequence[Sequence[int]], length: int, *, pad: int) -> tup
 
 def _end_ids(loaded: LoadedModel) -> list[int]:
     """The ids after which a text is over: the model's own, and the tokenizer's end-of-text."""
-    stated: Any = loaded.model.generation_config.eos_token_id  # type: ignore[union-attr]
+    generation: Any = loaded.model.generation_config
+    stated = generation.eos_token_id
     several = stated if isinstance(stated, list) else [] if stated is None else [stated]
     return sorted({*several, loaded.tokenizer.end_of_text})
 
@@ -132,7 +135,7 @@ def _configuration(sampling: Sampling, max_tokens: int, ends: list[int], tokeniz
     )
 
 
-class _RealIdsOnly(LogitsProcessor):  # type: ignore[misc]
+class _RealIdsOnly(LogitsProcessor):
     """Rows of the head beyond the tokenizer's ids are never chosen."""
 
     def __init__(self, vocab_size: int) -> None:
@@ -144,7 +147,7 @@ class _RealIdsOnly(LogitsProcessor):  # type: ignore[misc]
         return scores
 
 
-class _StopTexts(StoppingCriteria):  # type: ignore[misc]
+class _StopTexts(StoppingCriteria):
     """A row is over when one of the texts is in what was generated."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_length: int, stop: Sequence[str]) -> None:
@@ -158,7 +161,7 @@ class _StopTexts(StoppingCriteria):  # type: ignore[misc]
         return torch.tensor(over, device=input_ids.device)
 
 
-class _Streamer(BaseStreamer):  # type: ignore[misc]
+class _Streamer(BaseStreamer):
     """Gives out the text as far as it is certain: no half characters, and nothing that may turn out to be a stop."""
 
     def __init__(

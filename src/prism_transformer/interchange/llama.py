@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import GenerationConfig, LlamaConfig
 
 from ..design.families import expand_arm
@@ -31,7 +31,8 @@ class LlamaFolder:
     """A folder whose configuration was read and can be imported."""
 
     path: Path
-    config: LlamaConfig
+    config: Any
+    """A LlamaConfig, whose sizes are all set."""
 
     @property
     def head_schedule(self) -> HeadSchedule:
@@ -69,7 +70,7 @@ def open_llama(path: Path) -> LlamaFolder:
     return LlamaFolder(path, config)
 
 
-def _differences_to_prism(config: LlamaConfig) -> list[str]:
+def _differences_to_prism(config: Any) -> list[str]:
     """What a Llama may have and this model has not."""
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     rope = config.rope_parameters or {}
@@ -114,14 +115,15 @@ def convert(source: LlamaFolder, schedule: HeadSchedule) -> PrismForCausalLM:
     problems = _weight_problems(tensors, model.state_dict())
     if problems:
         raise InputError([f"{source.path}: {problem}" for problem in problems])
-    model.to(dtype=next(iter(tensors.values())).dtype)
+    nn.Module.to(model, next(iter(tensors.values())).dtype)
     model.load_state_dict(tensors)
     if (source.path / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(source.path)
-    return model.eval()
+    model.train(False)
+    return model
 
 
-def _prism_config(llama: LlamaConfig, schedule: HeadSchedule) -> PrismConfig:
+def _prism_config(llama: Any, schedule: HeadSchedule) -> PrismConfig:
     same = (
         "vocab_size",
         "hidden_size",
@@ -136,15 +138,17 @@ def _prism_config(llama: LlamaConfig, schedule: HeadSchedule) -> PrismConfig:
         "bos_token_id",
         "eos_token_id",
     )
+    settings: dict[str, Any] = {name: getattr(llama, name) for name in same}
     try:
-        return PrismConfig(**{name: getattr(llama, name) for name in same}, head_schedule=schedule)
+        return PrismConfig(**settings, head_schedule=schedule)  # type: ignore[call-arg]  # an argument of __post_init__
     except ScheduleError as error:
         raise InputError(error.problems) from None
 
 
 def _repeat_heads(weight: Tensor, head_dim: int, times: int) -> Tensor:
     """[groups * K, D] to [groups * times * K, D]: each head `times` times in a row, as grouped attention reads it."""
-    return weight.unflatten(0, (-1, head_dim)).repeat_interleave(times, dim=0).flatten(0, 1)
+    heads: Tensor = weight.unflatten(0, (-1, head_dim))
+    return heads.repeat_interleave(times, dim=0).flatten(0, 1)
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -195,9 +199,10 @@ def _weight_problems(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) 
 
 @torch.no_grad()
 def distance_to_source(model: PrismForCausalLM, source: LlamaFolder, ids_BT: Tensor) -> float:
-    """The largest difference of a logit between `model` and transformers' own Llama, both in fp32."""
+    """The largest difference of a logit between `model`, in fp32, and transformers' own Llama."""
     from transformers import LlamaForCausalLM
 
     llama: Any = LlamaForCausalLM.from_pretrained(source.path, dtype=torch.float32, local_files_only=True)
     theirs = llama(ids_BT, use_cache=False).logits
-    return float((model.float()(ids_BT, use_cache=False).logits - theirs).abs().max())
+    ours = model(ids_BT, use_cache=False).logits
+    return float((ours - theirs).abs().max())

@@ -10,12 +10,23 @@ _HOME = {
     "HeadSchedule": ".head_schedule",
     "RuleResult": ".head_schedule",
     "ScheduleError": ".head_schedule",
+    "PrismAttention": ".modeling_prism",
     "PrismConfig": ".configuration_prism",
     "PrismForCausalLM": ".modeling_prism",
     "PrismModel": ".modeling_prism",
+    "PrismRotaryEmbedding": ".modeling_prism",
 }
 
-__all__ = ["HeadSchedule", "PrismConfig", "PrismForCausalLM", "PrismModel", "RuleResult", "ScheduleError"]
+__all__ = [
+    "HeadSchedule",
+    "PrismAttention",
+    "PrismConfig",
+    "PrismForCausalLM",
+    "PrismModel",
+    "PrismRotaryEmbedding",
+    "RuleResult",
+    "ScheduleError",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -130,7 +130,8 @@ class PrismAttention(nn.Module):
         q_BHTK, k_BHSK, v_BHSK = (x_BTHK.transpose(1, 2) for x_BTHK in (q_BTHK, k_BTHK, v_BTHK))
         if cache is not None:
             k_BHSK, v_BHSK = cache.update(k_BHSK, v_BHSK, self.layer_idx)
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
+        name = self.config._attn_implementation or "sdpa"  # not chosen where no PreTrainedModel is around it
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention)
         y_BTHK, weights_BHTS = attend(self, q_BHTK, k_BHSK, v_BHSK, mask, scaling=self.scaling, dropout=0.0, **kwargs)
         return self.o_proj(y_BTHK.reshape(x_BTD.shape)), weights_BHTS  # engines may return [B*T, D]
 
@@ -308,7 +309,7 @@ class PrismForCausalLM(PrismPreTrainedModel, GenerationMixin):
         loss = logits_BTV = None
         if shift_labels is None:
             kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            logits_BTV = self._mask_padding_rows(self.lm_head(hidden_BTD[:, kept]))
+            logits_BTV = self.mask_padding_rows(self.lm_head(hidden_BTD[:, kept]))
             if labels is not None:
                 shift_labels = F.pad(labels, (0, 1), value=-100)[..., 1:]
         if shift_labels is not None:
@@ -336,7 +337,7 @@ class PrismForCausalLM(PrismPreTrainedModel, GenerationMixin):
         self.config.true_vocab_size = tokens if tokens < self.config.vocab_size else None
         return embedding
 
-    def _mask_padding_rows(self, logits_BTV: Tensor) -> Tensor:
+    def mask_padding_rows(self, logits_BTV: Tensor) -> Tensor:
         """Rows that only pad the vocabulary get -inf, so that they are never sampled or scored."""
         true_vocab_size = self.config.true_vocab_size
         if true_vocab_size is None or true_vocab_size == logits_BTV.shape[-1]:
