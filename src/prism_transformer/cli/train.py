@@ -59,6 +59,8 @@ def _main(argv: list[str]) -> int:
     options, _ = parse_over_recipe(Train, argv, _defaults, prog="prism train", recipe=recipe_of_run)
     recipe, out = chosen_recipe(options), run or options.out
     if options.dry_run:
+        if options.ranks < 1 or not (options.device_memory or 1) > 0:
+            raise InputError("--ranks must be at least 1, and --device-memory above 0")
         recipe.check(options.ranks)
         return _dry_run(recipe, options)
     recipe.check()
@@ -132,13 +134,10 @@ def _verify(recipe: Recipe, run: Path, options: Train) -> int:
         print(json.dumps(asdict(proof) | {"holds": proof.holds}))
         return 0 if proof.holds else 3
     for comparison in proof.comparisons:
-        counts = f"{comparison.lines} lines of metrics and {comparison.tensors} tensors"
-        if comparison.differences:
-            print(f"{comparison.name} differ ({counts} compared):")
-            for difference in comparison.differences:
-                print(f"  {difference}")
-        else:
-            print(f"{comparison.name} are the same, bit for bit: {counts}")
+        counts = f"{comparison.lines} lines of metrics, {comparison.tensors} tensors"
+        print(f"{comparison.name}: {'they differ' if comparison.differences else 'the same bit for bit'} ({counts})")
+        for difference in comparison.differences:
+            print(f"  {difference}")
     for difference in proof.other_machine if not proof.holds else ():
         print(f"this machine is another one, which may change last digits; {difference}")
     return 0 if proof.holds else 3
@@ -181,8 +180,6 @@ def _dry_run(recipe: Recipe, options: Train) -> int:
 def _fit(recipe: Recipe, size: int, options: Train) -> Fit:
     """On a GPU of the memory that was named, or on this machine's device."""
     wanted = recipe.device.dtype
-    if options.ranks < 1 or (options.device_memory is not None and not options.device_memory > 0):
-        raise InputError("--ranks must be at least 1, and --device-memory above 0")
     if options.device_memory is not None:
         low, memory = wanted != "float32", int(options.device_memory * GIB)
         return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=False, low=low)

@@ -99,7 +99,7 @@ def make_empty(folder: Path) -> None:
 def compared(run: RunFolder, again: Sequence[RunFolder], first: int, last: int) -> Proof:
     """The run beside both repetitions, and these beside each other."""
     of_run, one, other = ((lines_of(folder, first, last), tensors_of(folder, last)) for folder in (run, *again))
-    pairs = [("the two repetitions", one, other), ("the run and its repetition", of_run, one)]
+    pairs = [("the two repetitions", one, other), ("run and repetition", of_run, one)]
     comparisons = tuple(
         Comparison(name, len(a[0]), len(a[1]), (*line_differences(a[0], b[0]), *tensor_differences(a[1], b[1])))
         for name, a, b in pairs
