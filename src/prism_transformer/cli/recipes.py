@@ -1,7 +1,7 @@
 """What the verbs that take a recipe share: its name comes first, then every setting of it as an option."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -92,7 +92,21 @@ def parse_over_recipe(
     """Parse `argv` into `kind`, whose defaults are those of the recipe that `argv` names, or of `recipe`."""
     refuse_misread(argv)
     file = load_recipe(recipe_argument(argv) or recipe)
-    return tyro.cli(kind, args=argv, default=defaults(file), prog=prog, config=CONFIG), file
+    default = defaults(file)
+    needed = [word for word in argv if word not in _said_already(default)]
+    return tyro.cli(kind, args=needed, default=default, prog=prog, config=CONFIG), file
+
+
+def _said_already(default: Any) -> set[str]:
+    """The flags that change nothing, whose opposites alone tyro knows: --calibrate, where the recipe calibrates."""
+    said: set[str] = set()
+    for each in fields(default):
+        value = getattr(default, each.name)
+        if is_dataclass(value):
+            said |= _said_already(value)
+        elif isinstance(value, bool):
+            said.add(f"--{'' if value else 'no-'}{each.name.replace('_', '-')}")
+    return said
 
 
 def refuse_misread(argv: list[str]) -> None:
