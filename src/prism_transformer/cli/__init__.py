@@ -46,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"prism-transformer {version('prism-transformer')}")
         return 0
+    if verb == "--completion":
+        return _guarded("completion", rest)
     if verb not in VERBS:
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"the verbs are: {', '.join(VERBS)}"
