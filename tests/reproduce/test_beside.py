@@ -29,13 +29,14 @@ def test_without_the_paper_s_sd_ours_stands_for_it() -> None:
     row = beside("gain", "nats", Figure(0.0), [-1.0, 0.0, 1.0])
     assert row.half_width == pytest.approx(2.776445 * (2 / 3) ** 0.5, rel=1e-6)
     assert half_width(0.0, 0.0, 3) == 0.0
+    assert beside("acc", "%", Figure(40.0), [50.0, 50.0]).within is None, "two equal seeds show no spread"
 
 
 @pytest.mark.parametrize(("values", "n"), [([], 0), ([3.37], 1)])
 def test_one_seed_shows_no_spread(values: list[float], n: int) -> None:
     row = beside("loss", "nats", PAPER, values)
     assert (row.within, row.half_width, row.n) == (None, None, n)
-    assert cells(row)[5] == "not to be said"
+    assert cells(row)[5] == "n/a"
 
 
 @pytest.mark.parametrize(
@@ -53,12 +54,14 @@ def test_one_seed_shows_no_spread(values: list[float], n: int) -> None:
 def test_a_claim_in_words_holds_by_the_interval(values: list[float], sign: int, holds: bool | None) -> None:
     row = claim("distance", "tokens", "negative", values, sign=sign)
     assert row.within is holds
-    assert cells(row)[5] == {True: "holds", False: "does not hold", None: "cannot tell"}[holds]
+    assert cells(row)[5] == {True: "holds", False: "does not", None: "cannot tell"}[holds]
 
 
 def test_cells_show_the_digits_of_the_unit_and_leave_none_empty() -> None:
-    full = cells(beside("validation loss", "nats", PAPER, [3.3760, 3.3710, 3.3742]))
-    assert full[:5] == ["validation loss", "3.3748 ± 0.0027", "3.3737 ± 0.0025", "3", full[4]]
+    full = cells(beside("loss", "nats", PAPER, [3.3760, 3.3710, 3.3742]))
+    assert full[:5] == ["loss", "3.3748 ± 0.0027", "3.3737 ± 0.0025", "3", full[4]]
     assert full[4].startswith("−0.0011 ± ") and full[5] == "yes"
+    ppl = cells(beside("wikitext", "words", Figure(52.3), [26_396_908.2, 26_396_910.2]))
+    assert ppl[2:5] == ["26,396,909 ± 1.4", "2", ppl[4]] and ppl[4].startswith("+26,396,857 ± ")
     for row in (beside("a", "%", None, []), beside("a", "ratio", None, [1.0]), beside("a", "words", PAPER, [])):
         assert len(cells(row)) == len(COLUMNS) and all(cells(row))

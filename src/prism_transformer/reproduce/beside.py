@@ -43,22 +43,26 @@ class Row:
     """of the interval of the difference"""
     within: bool | None = None
     """None: not to be said"""
-    note: str = ""
+    missing: str = "not there yet"
+    """what stands in place of ours where it is not there"""
 
     def mapping(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def beside(what: str, unit: str, paper: Figure | None, values: Sequence[float], *, note: str = "") -> Row:
+def beside(
+    what: str, unit: str, paper: Figure | None, values: Sequence[float], *, missing: str = "not there yet"
+) -> Row:
     """A row of one value a seed; without a paper's figure with the t interval of the values."""
     n = len(values)
     mean = float(np.mean(values)) if n else None
     sd = float(np.std(values, ddof=1)) if n >= MIN_PAIRS else None
     if paper is None:
         low, high = interval(values)
-        return Row(what=what, unit=unit, paper=None, ours=mean, ours_sd=sd, n=n, low=low, high=high, note=note)
+        return Row(what=what, unit=unit, paper=None, ours=mean, ours_sd=sd, n=n, low=low, high=high, missing=missing)
     difference = None if mean is None else mean - paper.mean
-    half = None if sd is None else half_width(paper.sd if paper.sd is not None else sd, sd, n)
+    spread = sd if paper.sd is None else paper.sd
+    half = half_width(spread, sd, n) if sd is not None and spread else None  # a spread of zero is not known yet
     return Row(
         what=what,
         unit=unit,
@@ -70,7 +74,7 @@ def beside(what: str, unit: str, paper: Figure | None, values: Sequence[float], 
         difference=difference,
         half_width=half,
         within=None if half is None or difference is None else abs(difference) <= half,
-        note=note,
+        missing=missing,
     )
 
 
