@@ -16,8 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{folder}", trust_remote_code=True)
 model = AutoModelForCausalLM.from_pretrained("{folder}", trust_remote_code=True, dtype=torch.float32)
-ids = tokenizer("The", return_tensors="pt").input_ids
-print(tokenizer.decode(model.generate(ids, max_new_tokens=20, do_sample=False)[0]))
+prompt = tokenizer("The", return_tensors="pt")
+text = model.generate(prompt.input_ids, attention_mask=prompt.attention_mask, max_new_tokens=20, do_sample=False)
+print(tokenizer.decode(text[0]))
 ```"""
 
 _NEEDS = (
