@@ -13,6 +13,7 @@ from prism_transformer.data import DataSettings, prepare
 from prism_transformer.errors import InputError
 from prism_transformer.reproduce import run as reproduction
 from prism_transformer.reproduce import scoring
+from prism_transformer.reproduce import studies as studies_room
 from prism_transformer.reproduce.plan import Plan, make_plan, plan_lines
 from prism_transformer.reproduce.run import Watch, reproduce
 from prism_transformer.reproduce.studies import PlannedStudy, plan_studies, take_over
@@ -22,6 +23,7 @@ from prism_transformer.study.estimate import Speed
 from prism_transformer.study.folder import Study
 from prism_transformer.study.runner import Progress, ProgressReader
 from prism_transformer.study.worker import work
+from prism_transformer.training.loop import train
 from prism_transformer.training.recipe import (
     DeviceSettings,
     ModelSettings,
@@ -164,28 +166,43 @@ def test_again_it_trains_nothing_and_more_seeds_only_those(
 def test_a_spent_budget_ends_training_and_judges_what_there_is(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first look of the runner, after one seed's runs, is past the deadline."""
+    """The first look of the runner, after one seed's runs, is past the deadline; the second study is not begun."""
+    clock = [0.0]
+    monkeypatch.setattr(reproduction.time, "monotonic", lambda: clock[0])
 
     def one_seed(study: Study, *, on_progress: Any, say: Any) -> Progress:
-        from prism_transformer.training.loop import train
-
         for run in study.runs[:2]:
             train(study.run_recipe(run), study.run_folder(run), corpus=study.open_corpus(), say=lambda text: None)
+        on_progress(ProgressReader(study).read())
+        clock[0] = 61.0
         on_progress(ProgressReader(study).read())
         raise AssertionError("it went on")
 
     monkeypatch.setattr(reproduction, "run_study", one_seed)
+    monkeypatch.setattr(scoring, "open_available", lambda folder, say: pytest.fail("scored over time"))
     said: list[str] = []
     sections = reproduce(
         "small",
-        planned(recipe, tmp_path / "tiny", "table2"),
+        planned(recipe, tmp_path / "tiny", "table2", "controls"),
         eval_data=None,
-        budget_seconds=0.0,
+        budget_seconds=60.0,
         watch=Watch(say=said.append),
     )
     assert any("the budget is spent: 2 of 4 runs" in sentence for sentence in said)
+    assert said[-1] == f"{tmp_path / 'tiny' / 'controls'} is left to the next call"
     gap = next(row for row in sections[0]["rows"] if row["what"] == "prism - uniform")
     assert gap["n"] == 1 and gap["within"] is None
+
+
+def test_a_run_that_another_process_has_begun_meanwhile_is_left_to_it(scale: Path, tmp_path: Path) -> None:
+    source, target = scale / "table2" / "runs" / "uniform" / "seed-0", tmp_path / "runs" / "seed-0"
+    target.mkdir(parents=True)
+    (target / "metrics.jsonl").write_text("theirs")
+    assert studies_room._copy(source, target) is False
+    assert [path.name for path in target.parent.iterdir()] == ["seed-0"]
+    assert (target / "metrics.jsonl").read_text() == "theirs"
+    assert studies_room._copy(source, tmp_path / "fresh") is True
+    assert (tmp_path / "fresh" / "metrics.jsonl").read_bytes() == (source / "metrics.jsonl").read_bytes()
 
 
 def test_the_plan_counts_a_shared_run_once(recipe: Recipe, tmp_path: Path) -> None:

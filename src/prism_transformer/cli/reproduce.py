@@ -116,7 +116,11 @@ def _with_options(recipe: Recipe, options: Reproduce) -> Recipe:
 def _how_to_get_text(options: Reproduce) -> list[str]:
     if options.data or options.scale == REHEARSAL:
         return []
-    tokens = {"small": "2.9B", "medium": "10.5B", "large": "21B --subset sample-100BT"}[options.scale]
+    tokens = {
+        "small": "2.9B",
+        "medium": "10.5B --subset sample-100BT",
+        "large": "21B --subset sample-100BT",
+    }[options.scale]
     ready = " (or fineweb-gpt2: ready shards, quicker)" if options.scale == "small" else ""
     return [f"prepare the text first: prism data prepare fineweb --tokens {tokens} --out data/fineweb{ready}"]
 

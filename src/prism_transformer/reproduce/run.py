@@ -59,6 +59,9 @@ def reproduce(
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
     found: list[dict[str, Any]] = []
     for planned in studies:
+        if _is_over(deadline):
+            watch.say(f"{planned.folder} is left to the next call")
+            continue
         study = open_study(
             planned.recipe,
             planned.folder,
@@ -68,35 +71,42 @@ def reproduce(
         )
         if taken := take_over(study):
             watch.say(f"{taken} runs of {study.folder} are those of its neighbours")
-        _train(study, deadline, watch)
-        _measure(study, planned, scale, eval_data, watch)
+        if _train(study, deadline, watch):
+            _measure(study, planned, scale, eval_data, watch)
         found += write_sections(study, planned, scale)
         conclude(study)  # the report shows them now
     return found
 
 
-def _train(study: Study, deadline: float | None, watch: Watch) -> None:
-    """Train until the study is finished or the time is up, and judge what there is."""
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline
+
+
+def _train(study: Study, deadline: float | None, watch: Watch) -> bool:
+    """Train until the study is finished or the time is up, and judge what there is; whether it is finished."""
     watch.begin_study(study)
+    is_finished = True
 
     def on_progress(progress: Progress) -> None:
         watch.on_progress(progress)
-        if deadline is not None and time.monotonic() > deadline and not progress.is_complete:
+        if _is_over(deadline) and not progress.is_complete:
             raise _OutOfTime
 
     try:
         run_study(study, on_progress=on_progress, say=watch.say)
     except _OutOfTime:
+        is_finished = False
         left = sum(study.status(run) == "pending" for run in study.runs)
         watch.say(
             f"the budget is spent: {left} of {len(study.runs)} runs of {study.folder} are left, and saved where they "
             f"are; the same command goes on"
         )
     conclude(study)
+    return is_finished
 
 
 def _measure(study: Study, planned: PlannedStudy, scale: str, eval_data: Path | None, watch: Watch) -> None:
-    """Zero-shot scores and attention distance, where a target wants them and two arms have a finished run."""
+    """Zero-shot scores and attention distance, where a target wants them and two arms have a run to measure."""
     done = {run.arm for run in study.runs if study.status(run) == "done"}
     if len(done) < 2:
         return
