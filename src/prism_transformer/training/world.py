@@ -19,9 +19,10 @@ import torch
 import torch.distributed as dist
 
 from ..errors import DivergedError, InputError, RunError
+from .rendezvous import fresh_store
 
 T = TypeVar("T")
-_WAIT = timedelta(days=1)
+_WAIT, _START = timedelta(days=1), timedelta(minutes=30)
 _ERRORS: dict[str, type[InputError | RunError]] = {
     "InputError": InputError,
     "RunError": RunError,
@@ -111,7 +112,13 @@ def joined(device: str) -> Iterator[World]:
     if uses_cuda and local_rank < torch.cuda.device_count():  # where it is not, choosing the device says so
         torch.cuda.set_device(local_rank)
     if begins:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if uses_cuda else "gloo")
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        store = fresh_store(rank, size, time_out=_START)
+        backend = "cpu:gloo,cuda:nccl" if uses_cuda else "gloo"
+        if store is None:
+            dist.init_process_group(backend)
+        else:
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         group = dist.new_group(backend="gloo", timeout=_WAIT)
         yield World(dist.get_rank(), dist.get_world_size(), local_rank, launched, group)
