@@ -1,28 +1,35 @@
-"""What the benchmarks share: sizes, the training step of this package, rounds that alternate, and intervals.
+"""What the benchmarks share: sizes, the training step of this package, and sides in processes of their own.
 
 Two programs that are timed one after the other are timed under two different loads of the machine. So rounds of a few
-steps alternate, each round gives one ratio, and only ratios are averaged.
+steps alternate, each round gives one ratio, and only ratios are averaged (`prism_transformer.benchmark.timing`).
 """
 
 import argparse
+import contextlib
+import json
 import math
+import subprocess
+import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+import torch
 
+from prism_transformer.benchmark.memory import resident_peak
+from prism_transformer.benchmark.peak import product_rate
+from prism_transformer.benchmark.timing import CLOCKS, Ratio, speed_ratio, turn_of
 from prism_transformer.data.corpus import TokenStream
+from prism_transformer.study.statistics import paired_t
+from prism_transformer.training.build import compile_layers
 from prism_transformer.training.device import choose_device
 from prism_transformer.training.loop import Session
 from prism_transformer.training.recipe import DeviceSettings, ModelSettings, Recipe, TrainingSettings, load_recipe
 from prism_transformer.training.state import RunFolder, environment
-
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @dataclass(frozen=True)
@@ -52,13 +59,24 @@ def demo_size() -> Size:
     return Size("demo", *sizes, batch=recipe.batch_sequences)
 
 
-SIZES = {size.name: size for size in (demo_size(), Size("12M", 6, 384, 6, 256, 4096, 16))}
+SIZES = {
+    size.name: size
+    for size in (
+        demo_size(),
+        Size("tiny", 2, 32, 4, 16, 128, 2),
+        Size("12M", 6, 384, 6, 256, 4096, 16),
+        Size("12M-50k", 6, 384, 6, 256, 50_304, 16),
+        Size("124M", 12, 768, 12, 1024, 50_304, 1),
+        Size("124M-batch8", 12, 768, 12, 1024, 50_304, 8),
+    )
+}
+USUAL = ["demo", "12M"]
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
     """The options that every benchmark has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="models to time")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=USUAL, help="models to time")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="type of matrix products")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a side")
     parser.add_argument("--steps", type=int, default=3, help="steps of a side in one round")
@@ -107,6 +125,8 @@ def training_step(recipe: Recipe, size: Size) -> Callable[[], None]:
         recipe, RunFolder(Path(folder.name)), corpus, choose_device(recipe.device), lambda record: None, print
     )
     session.model.train()
+    if recipe.device.compile:
+        compile_layers(session.model, sharded=False)
 
     def step(folder=folder) -> None:  # the folder lives as long as the step
         session.train_step()
@@ -114,57 +134,68 @@ def training_step(recipe: Recipe, size: Size) -> Callable[[], None]:
     return step
 
 
-def seconds_of(step: Callable[[], object], *, clock: str) -> Callable[[int], float]:
-    """A function that runs so many steps and says how many seconds they took."""
-    now = CLOCKS[clock]
+class Remote:
+    """One side in its own process; it waits without computing until it is asked."""
 
-    def run(steps: int) -> float:
-        start = now()
-        for _ in range(steps):
-            step()
-        return now() - start
+    def __init__(self, name: str, child: subprocess.Popen[str]) -> None:
+        self.name, self._child = name, child
+        self.told: dict[str, float] = self._answer()
+        """What the side says of itself when it is ready, such as its FLOPs."""
 
-    return run
+    def run(self, repeats: int) -> float:
+        """Seconds of so many repetitions: a `Turn`."""
+        return self.ask(str(repeats))
 
+    def memory(self) -> int:
+        """Bytes: the largest resident set of the process so far."""
+        return self.ask("memory")
 
-class Rounds(NamedTuple):
-    """Seconds a step of two sides, round by round."""
+    def ask(self, word: str) -> Any:
+        assert self._child.stdin
+        self._child.stdin.write(f"{word}\n")
+        self._child.stdin.flush()
+        return self._answer()
 
-    first: np.ndarray
-    second: np.ndarray
-
-    @property
-    def log_speeds(self) -> np.ndarray:
-        """Of the second side relative to the first, one for each round."""
-        return np.log(self.first / self.second)
-
-
-def alternate(first: Callable[[int], float], second: Callable[[int], float], *, rounds: int, steps: int) -> Rounds:
-    """Rounds of `steps` steps of both sides, the order changing each round; one round of warm-up is dropped."""
-    times = np.empty((rounds + 1, 2))
-    for index in range(rounds + 1):
-        for side in ((0, 1), (1, 0))[index % 2]:
-            times[index, side] = (first, second)[side](steps) / steps
-    return Rounds(times[1:, 0], times[1:, 1])
+    def _answer(self) -> Any:
+        assert self._child.stdout
+        line = self._child.stdout.readline()
+        if not line:
+            raise SystemExit(f"the process of {self.name} ended: see its message above")
+        return json.loads(line)
 
 
-class Speed(NamedTuple):
-    """A ratio of speeds with its 95 % interval."""
+@contextlib.contextmanager
+def process(name: str, command: Sequence[str]) -> Iterator[Remote]:
+    """A side that `serve` answers for."""
+    with subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        yield Remote(name, child)
+        assert child.stdin
+        child.stdin.close()
 
-    ratio: float
-    low: float
-    high: float
 
-    def __str__(self) -> str:
-        return f"{self.ratio:.3f} [{self.low:.3f}, {self.high:.3f}]"
+def serve(prepare: Callable[[], tuple[Callable[[], object], dict[str, float]]], *, clock: str) -> None:
+    """The other end of `Remote`: what the side says of itself first, then an answer to each line of input."""
+    with contextlib.redirect_stdout(sys.stderr):  # other packages print while they are built
+        step, told = prepare()
+        turn = turn_of(step, clock=clock)
+    print(json.dumps(told), flush=True)
+    for line in sys.stdin:
+        answer = resident_peak() if line.strip() == "memory" else turn(int(line))
+        print(json.dumps(answer), flush=True)
 
 
-def median_speed(log_speeds: Sequence[float] | np.ndarray) -> Speed:
-    """The median of rounds; the interval is the bootstrap's, over rounds."""
-    values = np.asarray(log_speeds)
-    drawn = np.random.default_rng(0).choice(values, (10_000, values.size))
-    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
-    return Speed(math.exp(np.median(values)), math.exp(low), math.exp(high))
+def ratio_of_pairs(pairs: Sequence[np.ndarray]) -> Ratio:
+    """Speed of the second side relative to the first, from [2, rounds] seconds of each pair of fresh processes.
+
+    Where the memory of a process happens to lie is part of the error, so the interval is Student's over the pairs.
+    """
+    if len(pairs) < 2:
+        return speed_ratio(*pairs[0])
+    logs = [float(np.median(np.log(first / second))) for first, second in pairs]
+    found = paired_t(logs, 0.95)
+    return Ratio(*(math.exp(x) for x in (found.mean, found.low, found.high)))
 
 
 def describe_machine(options: argparse.Namespace) -> str:
@@ -172,6 +203,13 @@ def describe_machine(options: argparse.Namespace) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     setting = f"{options.dtype}, {options.threads} thread(s) a side, {options.clock} seconds"
     return f"{found['processor']}; {versions}\n{setting}"
+
+
+def share_of_peak(flops_per_step: float, seconds: float, options: argparse.Namespace) -> str:
+    """Of a large matrix product, measured now with the same threads and type."""
+    torch.set_num_threads(options.threads)
+    peak = product_rate(torch.device("cpu"), getattr(torch, options.dtype))
+    return f"{100 * flops_per_step / seconds / peak:.1f} % of {peak / 1e9:.0f} GFLOP/s"
 
 
 def show(name: str, value: object) -> None:

@@ -6,38 +6,42 @@ Both models live in one process and take turns. The paper reports equal throughp
 FLOPs are not equal work, since wide heads have fewer softmax entries, so it is measured here.
 """
 
+import argparse
+
+import numpy as np
 from _timing import (
     SIZES,
     Size,
-    alternate,
     arguments,
     describe_machine,
     make_recipe,
-    median_speed,
-    seconds_of,
+    share_of_peak,
     show,
     training_step,
 )
 
+from prism_transformer.benchmark.timing import interleave, speed_ratio, turn_of
 from prism_transformer.kernels.allocation import keep_freed_memory
 
 ARMS = ("uniform", "prism")
 
 
-def compare(size: Size, *, dtype: str, threads: int, clock: str, rounds: int, steps: int) -> None:
+def compare(size: Size, options: argparse.Namespace) -> None:
     print(f"\n{size}")
-    timed = []
+    turns, flops = [], {}
     for arm in ARMS:
-        recipe = make_recipe(size, schedule=arm, dtype=dtype, threads=threads)
+        recipe = make_recipe(size, schedule=arm, dtype=options.dtype, threads=options.threads)
         cost = recipe.model.cost(size.vocab_size)
+        flops[arm] = 3 * cost.matmul_flops_per_token * size.batch * size.context
         show(f"{arm}, heads x layers", recipe.model.head_schedule())
         show("  matmul FLOPs a token, forward", f"{cost.matmul_flops_per_token:,}")
         show("  softmax entries a sequence", f"{cost.softmax_entries:,}")
-        timed.append(seconds_of(training_step(recipe, size), clock=clock))
-    found = alternate(*timed, rounds=rounds, steps=steps)
-    for arm, seconds in zip(ARMS, (found.first, found.second), strict=True):
-        show(f"{arm}, median ms a step", f"{1e3 * sorted(seconds)[len(seconds) // 2]:.1f}")
-    show("speed of prism relative to uniform", f"{median_speed(found.log_speeds)}  (95 %, {rounds} rounds)")
+        turns.append(turn_of(training_step(recipe, size), clock=options.clock))
+    seconds = interleave(turns, rounds=options.rounds, repeats=options.steps)
+    for arm, row in zip(ARMS, seconds, strict=True):
+        median = float(np.median(row))
+        show(f"{arm}, median ms a step", f"{1e3 * median:.1f}, {share_of_peak(flops[arm], median, options)}")
+    show("speed of prism relative to uniform", f"{speed_ratio(*seconds)}  (95 %, {options.rounds} rounds)")
 
 
 def main() -> None:
@@ -47,14 +51,7 @@ def main() -> None:
     keep_freed_memory()  # as `prism train` and `prism compare` do
     print(describe_machine(options))
     for name in options.sizes:
-        compare(
-            SIZES[name],
-            dtype=options.dtype,
-            threads=options.threads,
-            clock=options.clock,
-            rounds=options.rounds,
-            steps=options.steps,
-        )
+        compare(SIZES[name], options)
 
 
 if __name__ == "__main__":

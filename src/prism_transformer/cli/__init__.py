@@ -13,6 +13,7 @@ VERBS = {
     "train": "train: one model",
     "eval": "understand: what a model scores on tasks and on text",
     "attention": "understand: how far each layer looks back",
+    "bench": "understand: what a schedule costs on this device",
     "generate": "use: text from a model",
     "export": "use: the model in the formats of other tools",
     "import": "use: a Llama-style model as a run here",

@@ -1,12 +1,12 @@
 """How fast this machine trains a recipe, from a few steps on random tokens."""
 
-import statistics
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
+from ..benchmark.peak import product_rate
+from ..benchmark.timing import seconds_of
+from ..kernels.choose import use_fast_paths
 from ..model.modeling_prism import PrismForCausalLM
 from ..training.device import choose_device
 from ..training.optimizer import make_optimizer
@@ -35,6 +35,7 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
     device = choose_device(recipe.device)
     model = PrismForCausalLM(recipe.model.config(vocab_size))
     torch.nn.Module.to(model, device.device)
+    use_fast_paths(model, device.device, device.dtype)
     optimizer = make_optimizer(model, recipe.optimizer)
     shape = (sequences, recipe.model.context + 1)
     ids = torch.randint(vocab_size, shape, device=device.device)
@@ -47,28 +48,12 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
 
     micro_batch()
     optimizer.step()
-    per_token = _seconds_of(micro_batch, seconds) / (sequences * recipe.model.context)
-    per_update = _seconds_of(optimizer.step, seconds / 4)
+    per_token = seconds_of(micro_batch, seconds) / (sequences * recipe.model.context)
+    per_update = seconds_of(optimizer.step, seconds / 4)
     return Speed(1 / (per_token + per_update / recipe.training.tokens_per_step), "measured here")
 
 
-def _seconds_of(action: Callable[[], object], seconds: float) -> float:
-    """The median of repetitions that take about `seconds` together, two at least."""
-    times: list[float] = []
-    while len(times) < 2 or sum(times) < seconds:
-        begin = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
-def matrix_peak(settings: DeviceSettings, *, size: int = 2048) -> float:
+def matrix_peak(settings: DeviceSettings) -> float:
     """FLOP/s of one large matrix product on the device: no training there can be faster."""
     device = choose_device(replace(settings, threads=None))
-    matrix = torch.randn(size, size, device=device.device, dtype=device.dtype)
-
-    def product() -> None:
-        (matrix @ matrix)[0, 0].item()
-
-    product()
-    return 2 * size**3 / _seconds_of(product, 0.5)
+    return product_rate(device.device, device.dtype)

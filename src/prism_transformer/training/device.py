@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..errors import InputError
@@ -23,6 +25,11 @@ class Device:
         if self.dtype == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)
+
+    def send(self, ids: npt.NDArray[np.int64]) -> torch.Tensor:
+        """To the device; on a GPU from pinned memory, so that the copy runs while it computes."""
+        tensor = torch.from_numpy(ids)
+        return (tensor.pin_memory() if self.device.type == "cuda" else tensor).to(self.device, non_blocking=True)
 
     def memory_peak(self) -> int | None:
         """Most bytes that tensors took on the device; None where that is not counted."""

@@ -21,7 +21,7 @@ from ..data.corpus import Corpus
 from ..errors import DivergedError, RunError, Stopped
 from ..evaluation.loss import document_losses, text_loss, token_losses
 from ..files import write_json
-from ..kernels.linear_cross_entropy import linear_cross_entropy
+from ..kernels.choose import use_fast_paths
 from ..settings import from_mapping
 from .build import Start, check_ranks_agree, compile_layers, read_start
 from .device import Device
@@ -90,8 +90,7 @@ class Session:
         way = choose_way(self.recipe.device.parallel, told["parameters"], self.device, self.world)
         self.parallel = ParallelModel(start.model, way, self.device, self.world)
         self.model = self.parallel.model
-        if self.device.device.type == "cpu":  # where it was measured to be faster
-            self.model.loss_function_of_hidden = linear_cross_entropy
+        use_fast_paths(self.model, self.device.device, self.device.dtype)
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
         if position.step:
             restore_optimizer(self.parallel, self.optimizer, start.optimizer)
@@ -150,7 +149,7 @@ class Session:
         batch = self.batch()
         share = len(batch) // size
         own = batch[self.world.rank * share :][:share]
-        ids = torch.from_numpy(own).to(self.device.device, non_blocking=True)
+        ids = self.device.send(own)
         total = torch.zeros((), device=self.device.device)
         micros = ids.split(training.micro_batch)
         for number, micro in enumerate(micros, start=1):
