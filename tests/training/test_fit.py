@@ -54,7 +54,7 @@ def test_it_fits_or_says_what_would():
     assert large.fits and large.remedy is None and large.way == "ddp"
     small = fit(LARGE, VOCAB, ranks=8, device_bytes=24 * GIB, on_cpu=False, low=True)
     assert not small.fits and small.way == "ddp"  # 12.1 GB of weights, gradients and moments are less than half of it
-    assert small.remedy == "micro_batch=4 fits"
+    assert small.remedy == "with micro_batch=4 it does"
     fitting = replace(LARGE, training=replace(LARGE.training, micro_batch=4))
     assert fit(fitting, VOCAB, ranks=8, device_bytes=24 * GIB, on_cpu=False, low=True).fits
     smaller = fit(LARGE, VOCAB, ranks=8, device_bytes=20 * GIB, on_cpu=False, low=True)
@@ -63,9 +63,9 @@ def test_it_fits_or_says_what_would():
 
 def test_where_no_micro_batch_fits_more_devices_are_named_with_which_it_does():
     found = fit(LARGE, VOCAB, ranks=1, device_bytes=8 * GIB, on_cpu=False, low=True)
-    assert found.remedy is not None and found.remedy.startswith("parallel=fsdp on ")
+    assert found.remedy is not None and found.remedy.startswith("with parallel=fsdp on ")
     words = found.remedy.split()
-    ranks, micro_batch = int(words[2]), int(words[5].removeprefix("micro_batch="))
+    ranks, micro_batch = int(words[3]), int(words[6].removeprefix("micro_batch="))
     changed = replace(
         LARGE,
         training=replace(LARGE.training, micro_batch=micro_batch),

@@ -165,11 +165,9 @@ def _dry_run(recipe: Recipe, options: Train) -> int:
         return 0
     dims = ", ".join(str(dim) for dim in sorted(set(schedule.head_dims), reverse=True))
     print(f"{short(cost.parameters)} parameters, heads per layer {schedule}, head dims {dims}")
-    each = f" on each of {options.ranks} devices" if options.ranks > 1 else ""
     print(
-        f"{recipe.trained_tokens:,} tokens in {recipe.steps:,} steps of {recipe.training.tokens_per_step:,} tokens: "
+        f"{recipe.trained_tokens:,} tokens in {recipe.steps:,} steps of {recipe.training.tokens_per_step:,}: "
         f"{recipe.accumulation(options.ranks)} micro-batches of {recipe.training.micro_batch} x {recipe.model.context}"
-        f"{each}"
     )
     _print_fit(fitting)
     print()
@@ -196,10 +194,12 @@ def _fit(recipe: Recipe, size: int, options: Train) -> Fit:
 def _print_fit(fitting: Fit) -> None:
     ways = {"one": "one device", "ddp": f"each of {fitting.ranks} devices (DDP)"}
     where = ways.get(fitting.way, f"each of {fitting.ranks} devices (FSDP2)")
+    total = fitting.memory.total
+    unit, size = ("GiB", GIB) if total >= GIB else ("MiB", 2**20)
     print(f"memory in training, about, on {where}, products in {fitting.dtype}:")
     for name, n_bytes in asdict(fitting.memory).items():
         if n_bytes:
-            print(f"  {name:12}{n_bytes / GIB:9.2f} GiB")
-    print(f"  {'total':12}{fitting.memory.total / GIB:9.2f} GiB of {fitting.device_bytes / GIB:.1f} GiB")
-    print("it fits" if fitting.fits else f"it does not fit: {fitting.remedy}")
-    print(f"a checkpoint takes {fitting.checkpoint_bytes / GIB:.2f} GiB on the disk")
+            print(f"  {name:12}{n_bytes / size:9.2f} {unit}")
+    print(f"  {'total':12}{total / size:9.2f} {unit} of {fitting.device_bytes / GIB:.1f} GiB")
+    print("it fits" if fitting.fits else f"it does not fit; {fitting.remedy}")
+    print(f"a checkpoint takes {fitting.checkpoint_bytes / 1e9:.2f} GB on the disk")

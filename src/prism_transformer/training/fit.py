@@ -100,7 +100,7 @@ def fit(recipe: Recipe, vocab_size: int, *, ranks: int, device_bytes: int, on_cp
         fitting = [
             size for size in smaller if needed(with_training(recipe, micro_batch=size), way, ranks).total <= usable
         ]
-        remedy = f"micro_batch={max(fitting)} fits" if fitting else _sharded_remedy(recipe, needed, usable)
+        remedy = f"with micro_batch={max(fitting)} it does" if fitting else _sharded_remedy(recipe, needed, usable)
     return Fit(
         ranks=ranks,
         way=way,
@@ -118,7 +118,7 @@ def _sharded_remedy(recipe: Recipe, needed: Callable[[Recipe, Way, int], RankMem
         if 1 < ranks <= _MOST_RANKS:
             for size in sorted(divisors(recipe.batch_sequences // ranks), reverse=True):
                 if needed(with_training(recipe, micro_batch=size), "fsdp", ranks).total <= usable:
-                    return f"parallel=fsdp on {ranks} devices with micro_batch={size} fits"
+                    return f"with parallel=fsdp on {ranks} devices and micro_batch={size} it does"
     return "no number of devices of this size fits it: shorten the context, or take larger devices"
 
 
