@@ -15,6 +15,7 @@ _HOME = {
     "compare": ".study.compare",
     "evaluate": ".evaluation.evaluate",
     "attention_distance": ".evaluation.attention",
+    "search_schedules": ".search.schedules",
 }
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "attention_distance",
     "compare",
     "evaluate",
+    "search_schedules",
     "train",
 ]
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -12,6 +12,10 @@ from ..study.folder import Study
 from ..study.planning import first_speed, plan_of
 from ..study.runner import Progress as StudyProgress
 from ..training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from ..search.search import Search
+    from ..search.search import State as SearchState
 
 
 class _Live:
@@ -125,3 +129,42 @@ class ScoreProgress(_Live):
 
     def show(self, done: int, total: int) -> None:
         self._bar.update(self._task, description=f"{self._name}: {done:,} of {total:,}", completed=done, total=total)
+
+
+class SearchProgress(_Live):
+    """The progress of a search: a line for each run and each round that ends."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._told: set[Any] = set()
+        self._rounds = 0
+
+    def begin(self, search: "Search") -> None:
+        """The records are open: what had ended before is not told again."""
+        state = search.state()
+        self._told = {run for run, each in state.attempts.items() if each.state != "running"}
+        self._rounds = len(state.judged)
+        self._budget = search.ladder.budget
+
+    def show(self, state: "SearchState") -> None:
+        """Take where the search stands."""
+        for run, attempt in state.attempts.items():
+            if attempt.state == "running" or run in self._told:
+                continue
+            self._told.add(run)
+            loss = "diverged" if attempt.loss is None else f"{_SPLIT[run.stage]} loss {attempt.loss:.4f}"
+            self.say(f"{run.stage}, {run.tokens:,} tokens, seed {run.seed}, {run.schedule}: {loss}")
+        for number, judged in enumerate(state.judged[self._rounds :], start=self._rounds + 1):
+            left = len(judged.standings) - len(judged.dropped)
+            self.say(f"round {number}: {len(judged.dropped)} dropped, {left} left, led by {judged.leader}")
+        self._rounds = len(state.judged)
+        runs = state.current.runs
+        ended = sum(run in self._told for run in runs)
+        name = f"round {len(state.rounds)}" if state.current.stage == "search" else "final comparison"
+        self._bar.update(self._task, total=len(runs))
+        self.move(
+            f"{name}: {ended}/{len(runs)} runs; {self._budget.words(state.spent)} of {self._budget.words()}", ended
+        )
+
+
+_SPLIT = {"search": "validation", "final": "test"}

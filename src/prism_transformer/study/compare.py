@@ -52,20 +52,23 @@ def open_study(recipe: Recipe, out: Path, *, settings: StudySettings, name: str,
     """Check everything that can be checked before the first run, prepare the text, and write study.yaml."""
     arms = check_plan(recipe, settings)
     refuse_foreign(out, mark=STUDY, beside=("data",))
-    corpus = _prepared(recipe, out / "data", say)
+    corpus = prepared_text(recipe, out / "data", mark=STUDY, say=say)
     for sentence in data_sentences(recipe, corpus):
         say(sentence)
     return Study.create(out, name=name, settings=settings, recipe=recipe, arms=arms, corpus=corpus)
 
 
-def _prepared(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Corpus:
-    """The text, long enough. Of text that cannot be used nothing is left, so that the corrected command can begin."""
+def prepared_text(recipe: Recipe, folder: Path, *, mark: str, say: Callable[[str], None]) -> Corpus:
+    """The text, long enough. Of text that cannot be used nothing is left, so that the corrected command can begin.
+
+    `folder` is the data/ of a folder in which the file `mark` tells that work has begun.
+    """
     study, data_is_new, study_is_new = folder.parent, not folder.exists(), not folder.parent.exists()
     try:
         corpus = prepare(recipe.data, folder, say=say)
         check_data(recipe, corpus)
     except InputError:
-        if data_is_new and not (study / STUDY).exists():  # which another process may have written meanwhile
+        if data_is_new and not (study / mark).exists():  # which another process may have written meanwhile
             shutil.rmtree(folder, ignore_errors=True)
             if study_is_new:
                 with suppress(OSError):

@@ -110,7 +110,7 @@ def estimate(
         parameters=parameters,
         tokens_per_run=recipe.trained_tokens,
         tokens=planned_tokens(arms, recipe, runs),
-        evaluated_tokens=len(runs) * _evaluated_tokens(recipe, validation_tokens),
+        evaluated_tokens=len(runs) * evaluated_tokens(recipe, validation_tokens),
         speed=speed.tokens_per_second if speed else None,
         speed_source=speed.source if speed else "measured here",
         disk_bytes=len(runs) * (recipe.training.keep + 1) * on_disk,
@@ -118,7 +118,8 @@ def estimate(
     )
 
 
-def _evaluated_tokens(recipe: Recipe, validation_tokens: int | None) -> int:
+def evaluated_tokens(recipe: Recipe, validation_tokens: int | None) -> int:
+    """Tokens of all evaluations of one run; of a validation split that is not known, one evaluation's."""
     on_the_way = recipe.training.evaluation_tokens
     whole = validation_tokens if validation_tokens is not None else on_the_way
     return (recipe.training.evaluations - 1) * min(on_the_way, whole) + whole

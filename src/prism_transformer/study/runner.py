@@ -78,7 +78,7 @@ def run_study(
     jobs = min(total - progress.finished, job_count(study.file.study, device))
     if warning := crowding(jobs, device):
         say(warning)
-    gpus = _gpu_count() if device.device in ("auto", "cuda") else 0
+    gpus = gpu_count() if device.device in ("auto", "cuda") else 0
     with Workers(study.folder, gpus=gpus) as workers:
         workers.start(jobs)
         while workers.are_alive():
@@ -105,7 +105,7 @@ def job_count(settings: StudySettings, device: DeviceSettings) -> int:
     """Runs side by side: as asked, or one for each GPU, or as many as fit on the cores."""
     if settings.jobs is not None:
         return settings.jobs
-    if device.device in ("auto", "cuda") and (gpus := _gpu_count()):
+    if device.device in ("auto", "cuda") and (gpus := gpu_count()):
         return gpus
     return max(1, available_cores() // device.threads) if device.threads else 1
 
@@ -114,7 +114,7 @@ def crowding(jobs: int, device: DeviceSettings) -> str | None:
     """A warning where runs side by side want more threads than there are cores."""
     cores = available_cores()
     threads = device.threads or cores  # what torch takes by default
-    if jobs == 1 or jobs * threads <= cores or (device.device != "cpu" and _gpu_count()):
+    if jobs == 1 or jobs * threads <= cores or (device.device != "cpu" and gpu_count()):
         return None
     return (
         f"warning: {jobs} runs side by side with {threads} threads each on {cores} cores will wait for each other; "
@@ -122,7 +122,8 @@ def crowding(jobs: int, device: DeviceSettings) -> str | None:
     )
 
 
-def _gpu_count() -> int:
+def gpu_count() -> int:
+    """CUDA devices here."""
     drivers = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows' Linux
     if sys.platform == "linux" and not any(Path(driver).exists() for driver in drivers):
         return 0

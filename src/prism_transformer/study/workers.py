@@ -36,13 +36,13 @@ class Worker:
 
 
 class Workers:
-    """The processes that work through the study in `folder`; none outlives the context.
+    """The processes `python -m MODULE FOLDER PARENT` that work through the runs of a folder; none outlives the context.
 
     Inside the context SIGINT, SIGTERM and SIGHUP go to each of them, and they save and end; a second signal kills.
     """
 
-    def __init__(self, folder: Path, *, gpus: int) -> None:
-        self._folder, self._gpus = folder, gpus
+    def __init__(self, folder: Path, *, gpus: int, module: str = "prism_transformer.study.worker") -> None:
+        self._folder, self._gpus, self._module = folder, gpus, module
         self._workers: list[Worker] = []
         self._handlers: dict[int, Any] = {}
         self._told: set[str] = set()
@@ -111,7 +111,7 @@ class Workers:
             environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % self._gpus]
         with os.fdopen(descriptor, "wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "prism_transformer.study.worker", str(self._folder), str(os.getpid())],
+                [sys.executable, "-m", self._module, str(self._folder), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,256 @@
+"""What a search has found: the ranking, the set that cannot be told from the best, and the final comparison.
+
+The ranking is from the validation split and the seeds on which schedules were chosen, so its best looks better than it
+is. The final comparison is from the test split and seeds that no choice has seen: its intervals are what they say.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..files import write_json
+from ..study.decisions import Pairs, judge
+from ..study.measured import Endpoint
+from ..study.statistics import MIN_PAIRS
+from ..study.wording import count, listed, percent, signed
+from .budget import busy_seconds
+from .candidates import BASELINE, PRISM, Candidate, widening
+from .elimination import Judged, order
+from .ladder import Round
+from .recommend import Recommendation, recommend
+from .search import Search, State, not_worse
+from .storage import Attempt
+
+RESULTS = "results.json"
+
+
+def analyse(search: Search, state: State) -> dict[str, Any]:
+    """The content of results.json, as far as the search is."""
+    base_heads = search.plan.recipe.model.heads
+    rounds = [each for each in state.rounds if each.stage == "search"]
+    in_set = not_worse(search.candidates, rounds, state.judged) if any(j.leader for j in state.judged) else []
+    chosen = _recommendation(search, in_set, base_heads) if state.recommended else None
+    is_judged = state.current.stage == "final"
+    final = final_comparison(
+        state.losses(),
+        recommended=state.recommended or BASELINE,
+        planned=search.plan.settings.final_seeds,
+        confidence=search.plan.settings.confidence,
+        equivalence=search.plan.settings.equivalence,
+        uniforms=[each.name for each in search.candidates if each.is_uniform],
+    )
+    results = {
+        "name": search.file.name,
+        "baseline": BASELINE,
+        "is_finished": state.is_finished,
+        "confidence": search.plan.settings.confidence,
+        "space": search.plan.settings.space(search.plan.recipe.model).count,
+        "candidates": len(search.candidates),
+        "ranking": ranking(search.candidates, rounds, state.judged, base_heads),
+        "set": [each.name for each in in_set],
+        "winner": in_set[0].name if in_set else None,
+        "recommended": state.recommended,
+        "recommended_heads": str(search.schedule(state.recommended)) if state.recommended else None,
+        "why": chosen.why if chosen else None,
+        "against": list(chosen.against) if chosen else [],
+        "target": search.plan.target,
+        "final": final if is_judged else None,
+        "cost": _cost(search, state),
+    }
+    return results | {"verdict": verdict(results)}
+
+
+def ranking(
+    candidates: Sequence[Candidate], rounds: Sequence[Round], judged: Sequence[Judged], base_heads: int
+) -> list[dict[str, Any]]:
+    """Best first: who came further, then the lower loss of the last round. Differences are to uniform on that round."""
+    by_name = {each.name: each for each in candidates}
+    dropped = {name: why for each in judged for name, why in each.dropped.items()}
+    rows = []
+    for name in order(list(by_name), judged):
+        each = by_name[name]
+        last = max((k for k, one in enumerate(judged) if name in one.standings), default=None)
+        if last is None:
+            continue
+        standing = judged[last].standings[name]
+        rows.append(
+            {
+                "name": name,
+                "heads": str(each.schedule),
+                "family": each.family,
+                "in_space": each.in_space,
+                "widening": widening(each.schedule, base_heads),
+                "loss": standing.loss,
+                "mean": standing.mean,
+                "low": standing.low,
+                "high": standing.high,
+                "behind": standing.behind,
+                "p": standing.p,
+                "round": last + 1,
+                "tokens": rounds[last].tokens,
+                "seeds": len(judged[last].seeds),
+                "dropped": dropped.get(name),
+            }
+        )
+    return rows
+
+
+def final_comparison(
+    losses: Mapping[str, Mapping[int, float | None]],
+    *,
+    recommended: str,
+    planned: int,
+    confidence: float,
+    equivalence: float,
+    uniforms: Sequence[str],
+) -> dict[str, Any]:
+    """{differences, to_uniforms}: test losses of fresh seeds, judged as a comparison's are.
+
+    The recommended schedule is judged alone against uniform, the others as a family (Holm). `to_uniforms` is the
+    recommended schedule against the other uniforms that were trained.
+    """
+    endpoint = Endpoint(
+        baseline=BASELINE,
+        primary=None if recommended == BASELINE else recommended,
+        planned_seeds=planned,
+        confidence=confidence,
+        equivalence=equivalence,
+    )
+    others = [name for name in losses if name not in (BASELINE, recommended)]
+    families = [[recommended] if recommended != BASELINE and recommended in losses else [], others]
+    differences: dict[str, Any] = {}
+    for family in families:
+        differences |= judge({name: _pairs(losses, name, BASELINE) for name in family}, endpoint)
+    wider = [name for name in uniforms if name in losses and name not in (BASELINE, recommended)]
+    known = recommended in losses
+    against = {name: judge({name: _pairs(losses, recommended, name)}, endpoint)[name] for name in wider if known}
+    return {
+        "losses": {name: {str(seed): loss for seed, loss in of.items()} for name, of in losses.items()},
+        "differences": differences,
+        "to_uniforms": against,
+    }
+
+
+def _pairs(losses: Mapping[str, Mapping[int, float | None]], arm: str, other: str) -> Pairs:
+    both = {
+        seed: (loss, losses[other][seed])
+        for seed, loss in losses[arm].items()
+        if loss is not None and losses[other].get(seed) is not None
+    }
+    left_out = [
+        {"seed": seed, "arm": name, "status": "diverged"}
+        for name in (arm, other)
+        for seed, loss in losses[name].items()
+        if loss is None
+    ]
+    return Pairs({s: a for s, (a, _) in both.items()}, {s: float(b or 0) for s, (_, b) in both.items()}, left_out)
+
+
+def _recommendation(search: Search, in_set: Sequence[Candidate], base_heads: int) -> Recommendation:
+    return recommend(
+        in_set,
+        base_heads=base_heads,
+        device=search.plan.target,  # type: ignore[arg-type]
+        tensor_parallel=search.plan.settings.tensor_parallel,
+    )
+
+
+def _cost(search: Search, state: State) -> dict[str, Any]:
+    """What the search has taken."""
+    ended = [each for each in state.attempts.values() if each.state in ("done", "diverged")]
+    budget = search.ladder.budget
+    return {
+        "runs": len(ended),
+        "diverged": sum(each.state == "diverged" for each in ended),
+        "taken_up": sum(each.state == "lost" and _was_taken_up(each, state) for each in state.all_attempts),
+        "tokens": sum(each.run.tokens for each in ended),
+        "seconds": busy_seconds(each.interval(each.beat) for each in state.all_attempts),
+        "workers": len({each.worker for each in state.all_attempts}),
+        "budget": {
+            "unit": budget.unit,
+            "amount": budget.amount if math.isfinite(budget.amount) else None,
+            "spent": state.spent,
+        },
+    }
+
+
+def _was_taken_up(attempt: Attempt, state: State) -> bool:
+    """Whether another attempt followed; one that came second to a run was given up at once."""
+    return attempt.run in state.attempts and state.attempts[attempt.run].number > attempt.number
+
+
+def verdict(results: Mapping[str, Any]) -> list[str]:
+    """The result in sentences."""
+    if results["winner"] is None or results["recommended"] is None:
+        return ["The search has not ended yet."]
+    size = len(results["set"])
+    if size == 1:
+        sentences = [f"Every other schedule of the space was shown to be worse than {results['winner']}."]
+    else:
+        sentences = [
+            f"{count(size, 'schedule')} cannot be told from the best; the lowest loss had {results['winner']}."
+        ]
+    sentences.append(f"Recommended: {_called(results)}: {results['why']}.")
+    sentences += [f"Mind: {against}." for against in results["against"]]
+    final = results["final"]
+    if not final or not final["differences"]:
+        return sentences
+    entry = final["differences"].get(results["recommended"])
+    sentences.append(_final_sentence(results["recommended"], entry, results["confidence"]))
+    if against := _open_uniforms(results):
+        sentences.append(against)
+    sentences += _better_references(results)
+    return sentences
+
+
+def _called(results: Mapping[str, Any]) -> str:
+    name, heads = results["recommended"], results["recommended_heads"]
+    return name if name == heads else f"{name} ({heads})"
+
+
+def _final_sentence(name: str, entry: Mapping[str, Any] | None, confidence: float) -> str:
+    if entry is None:
+        return "No schedule was shown to be better than uniform, so nothing else is recommended."
+    if entry["n"] < MIN_PAIRS:
+        return "The budget ended before the final comparison had two pairs of runs, so it tells nothing."
+    size, relative = signed(entry["mean"]), percent(entry["relative"]["mean"])
+    interval = f"{signed(entry['low'])} to {signed(entry['high'])}"
+    words = {
+        "lower": f"{name} is better than uniform on the test split with fresh seeds",
+        "higher": f"{name} is worse than uniform on the test split with fresh seeds",
+        "equivalent": f"{name} and uniform are equivalent on the test split with fresh seeds",
+        "cannot_tell": f"On the test split with fresh seeds {name} cannot be told from uniform",
+    }
+    said = (
+        f"{words[entry['decision']]}: {size} nats per token ({relative}), {confidence * 100:.4g} % interval {interval}"
+    )
+    stay = "" if entry["decision"] == "lower" else " Nothing here speaks for leaving uniform."
+    return f"{said}, {entry['n']} of {count(entry['planned'], 'pair')}.{stay}"
+
+
+def _open_uniforms(results: Mapping[str, Any]) -> str | None:
+    """Whether a wider uniform does as well: then the shape was not what helped."""
+    entry = results["final"]["differences"].get(results["recommended"])
+    against = results["final"]["to_uniforms"]
+    if not against or entry is None or entry["decision"] != "lower":
+        return None
+    better = [name for name, each in against.items() if each["decision"] == "lower"]
+    if len(better) == len(against):
+        return f"It is also better than {listed(better)}, the best wider uniform."
+    as_well = [name for name in against if name not in better]
+    return f"It is not shown to be better than {listed(as_well)}, so uniformly wider heads may do as well."
+
+
+def _better_references(results: Mapping[str, Any]) -> list[str]:
+    """References outside of the space that ranked before all of it."""
+    before = []
+    for row in results["ranking"]:
+        if row["in_space"]:
+            break
+        before.append(row["name"])
+    named = [name for name in before if name != PRISM] + [name for name in before if name == PRISM]
+    return [f"{listed(named)}, outside of the constraints, had a still lower loss in the search."] if named else []
+
+
+def write_results(search: Search, results: Mapping[str, Any]) -> None:
+    write_json(search.folder / RESULTS, results)

@@ -1,0 +1,37 @@
+"""Of schedules that cannot be told apart, the guidelines and the device choose."""
+
+from prism_transformer.model.head_schedule import HeadSchedule
+from prism_transformer.search.candidates import Candidate
+from prism_transformer.search.recommend import recommend
+
+
+def candidates(*texts: str) -> list[Candidate]:
+    return [Candidate(text, HeadSchedule.parse(text, d_model=768), "", True) for text in texts]
+
+
+def chosen(*texts: str, **changes: object) -> str:
+    settings = {"base_heads": 12, "device": "cuda", "tensor_parallel": None} | changes
+    return recommend(candidates(*texts), **settings).name  # type: ignore[arg-type]
+
+
+def test_the_lowest_loss_where_the_guidelines_do_not_care() -> None:
+    assert chosen("4x2,6x2,12x8", "6x2,12x10") == "4x2,6x2,12x8"
+
+
+def test_one_that_keeps_more_of_the_guidelines() -> None:
+    """A step of one layer and fewer than half of the layers at the base are two warnings."""
+    assert chosen("3x1,6x7,12x4", "6x2,12x10") == "6x2,12x10"
+
+
+def test_one_that_the_devices_can_share() -> None:
+    assert chosen("3x2,6x2,12x8", "6x2,12x10", tensor_parallel=6) == "6x2,12x10"
+
+
+def test_the_limits_are_those_of_the_device() -> None:
+    """Head dim 256 is fine on a data-centre card; on a consumer card its backward pass has a limit."""
+    assert chosen("3x2,12x10", "4x2,12x10", device="cuda-consumer") == "4x2,12x10"
+
+
+def test_what_speaks_against_it_is_said() -> None:
+    found = recommend(candidates("3x1,12x11"), base_heads=12, device="cuda", tensor_parallel=None)
+    assert "only schedule" in found.why and any("holds 1 layer" in sentence for sentence in found.against)
