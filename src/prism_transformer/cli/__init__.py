@@ -10,6 +10,7 @@ from keyword import iskeyword
 VERBS = {
     "schedule": "design: which schedules are legal, which to try, what they cost",
     "compare": "compare: does a schedule beat uniform heads, on my text, how sure?",
+    "search": "find a schedule: many of them, one budget, an honest end",
     "train": "train: one model",
     "eval": "understand: what a model scores on tasks and on text",
     "attention": "understand: how far each layer looks back",
