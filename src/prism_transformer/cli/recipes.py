@@ -1,7 +1,7 @@
 """What the verbs that take a recipe share: its name comes first, then every setting of it as an option."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -36,10 +36,18 @@ class TextOptions(DataSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelOptions(ModelSettings):
+    """The network. What the paper does not state is marked as our reading."""
+
+    from_run: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    """Begin with the weights of this RUN, not with random ones; its sizes, schedule and tokenizer come with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
     """A recipe as options."""
 
-    model: ModelSettings = field(default_factory=ModelSettings)
+    model: ModelOptions = field(default_factory=ModelOptions)
     data: TextOptions = field(default_factory=TextOptions)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -49,6 +57,7 @@ class RecipeOptions:
 def recipe_options(recipe: Recipe) -> dict[str, Any]:
     """The defaults of `RecipeOptions` that stand for `recipe`."""
     values = {each.name: getattr(recipe, each.name) for each in fields(Recipe)}
+    values["model"] = ModelOptions(**{each.name: getattr(recipe.model, each.name) for each in fields(ModelSettings)})
     values["data"] = TextOptions(**{each.name: getattr(recipe.data, each.name) for each in fields(DataSettings)})
     return values
 
@@ -56,6 +65,9 @@ def recipe_options(recipe: Recipe) -> dict[str, Any]:
 def chosen_recipe(options: RecipeOptions) -> Recipe:
     """The recipe with what the command line changed."""
     values = {each.name: getattr(options, each.name) for each in fields(Recipe)}
+    values["model"] = ModelSettings(**{each.name: getattr(options.model, each.name) for each in fields(ModelSettings)})
+    if run := options.model.from_run:  # workers and a later resume may stand in another folder
+        values["model"] = replace(values["model"], from_run=str(Path(run).expanduser().resolve()))
     values["data"] = DataSettings(**{each.name: getattr(options.data, each.name) for each in fields(DataSettings)})
     return Recipe(**values)
 
@@ -73,16 +85,20 @@ def vocab_size(recipe: Recipe) -> int:
 
 def recipe_argument(argv: list[str]) -> str | None:
     """The value of --recipe, wherever it stands."""
+    return _argument(argv, "--recipe", "the name of a recipe or a YAML file")
+
+
+def _argument(argv: list[str], option: str, what: str) -> str | None:
     given = []
     for word, following in pairwise([*argv, "--"]):
-        if word.startswith("--recipe="):
-            given.append(word.removeprefix("--recipe="))
-        elif word == "--recipe":
+        if word.startswith(f"{option}="):
+            given.append(word.removeprefix(f"{option}="))
+        elif word == option:
             given.append(following)
-    if any(not name or name.startswith("--") for name in given):
-        raise InputError("--recipe needs the name of a recipe or a YAML file")
+    if any(not value or value.startswith("--") for value in given):
+        raise InputError(f"{option} needs {what}")
     if len(given) > 1:
-        raise InputError(f"--recipe is given {len(given)} times ({', '.join(given)}); give one")
+        raise InputError(f"{option} is given {len(given)} times ({', '.join(given)}); give one")
     return given[0] if given else None
 
 
@@ -92,6 +108,10 @@ def parse_over_recipe(
     """Parse `argv` into `kind`, whose defaults are those of the recipe that `argv` names, or of `recipe`."""
     refuse_misread(argv)
     file = load_recipe(recipe_argument(argv) or recipe)
+    if run := _argument(argv, "--from", "a RUN, whose weights are begun with"):
+        from ..training.beginning import begin_from  # imports torch
+
+        file = replace(file, recipe=begin_from(file.recipe, run))
     default = defaults(file)
     needed = [word for word in argv if word not in _said_already(default)]
     return tyro.cli(kind, args=needed, default=default, prog=prog, config=CONFIG), file

@@ -10,6 +10,7 @@ import torch
 from ..data import Corpus, prepare
 from ..errors import InputError
 from ..model.modeling_prism import PrismForCausalLM
+from .beginning import weights_of_another_run
 from .origin import Origin
 from .recipe import Recipe
 from .saving import check_space
@@ -49,6 +50,8 @@ def read_start(
         raise InputError(f"{checkpoint} is beyond the {recipe.steps:,} steps of this recipe; give more tokens")
     if checkpoint is not None:
         say(f"going on from {checkpoint}")
+    elif recipe.model.from_run is not None:
+        say(f"beginning with the weights of {recipe.model.from_run}")
     for change in start.changes:
         say(f"changed since, as asked: {change}")
     if start.position.step < recipe.steps and (warning := check_space(run.checkpoints, recipe, corpus.vocab_size)):
@@ -72,6 +75,8 @@ def shared_corpus(recipe: Recipe, folder: Path, world: World, say: Callable[[str
 
 def new_model(recipe: Recipe, corpus: Corpus) -> PrismForCausalLM:
     """The model before its first step: the same tensors for every schedule of one seed."""
+    if recipe.model.from_run is not None:
+        return weights_of_another_run(recipe, corpus)
     training = recipe.training
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as if nothing had been drawn
         torch.manual_seed(training.seed if training.init_seed is None else training.init_seed)

@@ -49,6 +49,8 @@ class ModelSettings:
     """Share the embedding with the output head."""
     vocab_multiple: int = 1
     """Pad the rows of the vocabulary to a multiple of this; padded rows are never scored or sampled."""
+    from_run: str | None = None
+    """Begin with the weights of this RUN, not with random ones; its sizes, schedule and tokenizer come with it."""
 
     def head_schedule(self) -> HeadSchedule:
         """The one schedule that `schedule` names. Raises InputError or ScheduleError where there is none or several."""
