@@ -8,9 +8,12 @@ import pytest
 from rich.console import Console
 
 from prism_transformer.cli import main
-from prism_transformer.cli.reproduce import _budget, _table
+from prism_transformer.cli.progress import CompareProgress
+from prism_transformer.cli.reproduce import _budget, _Progress, _table
 from prism_transformer.study import measure
 from prism_transformer.study.estimate import Speed
+from prism_transformer.study.plan import RunKey
+from prism_transformer.study.runner import Progress
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +65,24 @@ def test_what_cannot_be_is_said_in_a_sentence(
 ) -> None:
     assert main(["reproduce", *arguments]) == 2
     assert expected in capsys.readouterr().err
+
+
+def test_each_study_counts_its_own_runs_and_one_line_lives_at_a_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunKey("prism", 0, 1e-3)
+    ended = Progress({run: "done"}, {run: 64}, {run: {"val_loss": 3.5, "tokens": 64}})
+    monkeypatch.setattr(CompareProgress, "begin", lambda self, study: None)
+    with _Progress() as progress:
+        for _ in range(2):
+            progress.begin_study(None)
+            progress.show_items(1, 2)
+            progress.show(ended)
+            progress.begin_model("prism seed 0")
+            progress.show(ended)
+            progress.show_items(1, 2)
+            progress.say("measured")
+    assert capsys.readouterr().err.splitlines() == ["[1/1] seed 0 prism: validation loss 3.5000", "measured"] * 2
 
 
 def test_a_budget_is_hours_unless_it_says_otherwise() -> None:

@@ -84,7 +84,7 @@ class CompareProgress(_Live):
     def begin(self, study: Study) -> None:
         """The text is prepared and the runs are known: say the plan of what is left to train."""
         plan = plan_of(study, study.open_corpus())
-        self._study, self._told, self._is_timed = study, set(), False  # also of a second study
+        self._study = study
         self._bar.update(self._task, total=plan.tokens)
         if any(study.status(run) == "pending" for run in study.runs):
             self._is_timed = plan.speed is not None

@@ -17,10 +17,12 @@ from ..data import prepare
 from ..errors import InputError
 from ..reproduce.plan import Plan, make_plan, plan_lines
 from ..reproduce.run import Watch, reproduce
-from ..reproduce.studies import plan_studies, text_of
+from ..reproduce.studies import PlannedStudy, plan_studies, text_of
 from ..reproduce.targets import REHEARSAL, find_targets, load_scale
 from ..study.estimate import parse_duration
+from ..study.folder import Study
 from ..study.planning import text_problems
+from ..study.runner import Progress as StudyProgress
 from ..training.recipe import Recipe
 from .progress import CompareProgress, ScoreProgress
 from .recipes import CONFIG, refuse_misread, vocab_size
@@ -138,14 +140,51 @@ def _to_stderr(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def _reproduce(options: Reproduce, studies: Sequence[Any], budget: float | None) -> list[dict[str, Any]]:
-    with CompareProgress() as training, ScoreProgress() as scoring:
+class _Progress:
+    """One live line at a time: of the study that is trained, or of the models that are measured."""
+
+    def __init__(self) -> None:
+        self._now: CompareProgress | ScoreProgress = CompareProgress()
+
+    def __enter__(self) -> "_Progress":
+        self._now.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._now.__exit__()
+
+    def _turn_to(self, other: CompareProgress | ScoreProgress) -> Any:
+        self._now.__exit__()
+        self._now = other
+        return other.__enter__()
+
+    def say(self, sentence: str) -> None:
+        self._now.say(sentence)
+
+    def begin_study(self, study: Study) -> None:
+        self._turn_to(CompareProgress()).begin(study)
+
+    def show(self, progress: StudyProgress) -> None:
+        if isinstance(self._now, CompareProgress):
+            self._now.show(progress)
+
+    def begin_model(self, name: str) -> None:
+        scoring = self._now if isinstance(self._now, ScoreProgress) else self._turn_to(ScoreProgress())
+        scoring.begin(name)
+
+    def show_items(self, done: int, total: int) -> None:
+        if isinstance(self._now, ScoreProgress):
+            self._now.show(done, total)
+
+
+def _reproduce(options: Reproduce, studies: Sequence[PlannedStudy], budget: float | None) -> list[dict[str, Any]]:
+    with _Progress() as progress:
         watch = Watch(
-            say=training.say,
-            begin_study=training.begin,
-            on_progress=training.show,
-            begin_model=scoring.begin,
-            on_items=scoring.show,
+            say=progress.say,
+            begin_study=progress.begin_study,
+            on_progress=progress.show,
+            begin_model=progress.begin_model,
+            on_items=progress.show_items,
         )
         return reproduce(options.scale, studies, eval_data=options.eval_data, budget_seconds=budget, watch=watch)
 
