@@ -169,6 +169,27 @@ def test_a_real_model_s_attention(smollm2, one_thread):
     assert sum(middle) / len(middle) > 0.3
 
 
+@pytest.mark.slow
+@torch.no_grad()
+def test_a_real_model_is_imported_exactly(smollm2, tmp_path, one_thread):
+    """Its three key/value heads are repeated; in double precision nothing differs but rounding."""
+    from transformers import LlamaForCausalLM
+
+    from prism_transformer.checkpoint import load_model
+    from prism_transformer.evaluation.generation import Sampling, generate
+    from prism_transformer.interchange.importing import import_folder
+
+    imported = import_folder(smollm2, tmp_path / "run")
+    assert (imported.repeats, imported.head_schedule) == (3, "9x30")
+    loaded = load(tmp_path / "run")
+    ids = torch.tensor([loaded.tokenizer.encode("The capital of France is Paris, and that of Italy is Rome.")])
+    ours = torch.nn.Module.to(load_model(tmp_path / "run"), torch.float64)(ids).logits
+    theirs = LlamaForCausalLM.from_pretrained(smollm2, dtype=torch.float64)(ids).logits
+    assert (ours - theirs).abs().max() < 1e-5
+    (found,), _ = generate(loaded, ["The capital of France is"], sampling=Sampling(temperature=0), max_tokens=3)
+    assert found.text.startswith(" Paris")
+
+
 def auto_tokenizer(folder: Path):
     from transformers import AutoTokenizer
 

@@ -1,6 +1,7 @@
 """The study folder: fixed before the first run, extended by more seeds or arms and by nothing else."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -232,3 +233,25 @@ def test_text_that_was_replaced_is_refused(begin: Begin, tiny: Recipe, tmp_path:
     (tmp_path / "other/data").rename(tmp_path / "study/data")
     with pytest.raises(InputError, match=r"is not the text that the study .* began with"):
         study.open_corpus()
+
+
+def test_the_frame_has_a_row_for_each_evaluation(begin: Begin, tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    study = begin(tmp_path)
+    first, second = study.runs[:2]
+    assert len(study.frame()) == 0
+    write_metrics(study, first, {"loss": 5.0}, {"val_loss": 4.5}, {"val_loss": 4.0, "val_tokens": 9, "final": True})
+    write_metrics(study, second, {"val_loss": 4.25})
+    frame = study.frame()
+    assert list(frame.columns) == ["arm", "heads", "seed", "lr", "step", "tokens", "seconds", "val_loss", "final"]
+    assert frame.val_loss.tolist() == [4.5, 4.0, 4.25]
+    assert frame.final.tolist() == [False, True, False]
+    assert frame.arm.tolist() == [first.arm, first.arm, second.arm]
+    schedules = {arm.name: str(arm.schedule) for arm in study.arms}
+    assert frame.heads.tolist() == [schedules[name] for name in frame.arm]
+
+
+def test_the_frame_says_that_pandas_is_missing(begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        begin(tmp_path).frame()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 from filelock import FileLock
@@ -24,6 +24,9 @@ from ..training.recipe import Recipe
 from .arms import SETTINGS, Arm, is_arm_name
 from .measured import ArmInfo, Documents, Endpoint, Role, RunResult, Status
 from .plan import RunKey, StudySettings, order_runs
+
+if TYPE_CHECKING:
+    import pandas
 
 STUDY, LOCK = "study.yaml", ".lock"
 FORMAT = "prism-transformer study 1"
@@ -188,6 +191,26 @@ class Study:
     def records(self, run: RunKey) -> list[dict[str, Any]]:
         path = self.run_folder(run) / METRICS
         return read_metrics(path) if path.exists() else []
+
+    def frame(self) -> "pandas.DataFrame":
+        """Every evaluation of every run as a pandas DataFrame, in the order of training.
+
+        Columns: arm, heads (a schedule's text), seed, lr, step, tokens, seconds, val_loss (nats a token), final.
+        Raises InputError where pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("frame() needs pandas, which is not installed: pip install pandas") from None
+        heads = {arm.name: str(arm.schedule) for arm in self.arms}
+        columns = ["arm", "heads", "seed", "lr", "step", "tokens", "seconds", "val_loss", "final"]
+        rows = [
+            {"heads": heads[run.arm], "final": False, **run._asdict(), **record}
+            for run in self.runs
+            for record in self.records(run)
+            if "val_loss" in record
+        ]
+        return pandas.DataFrame([{name: row[name] for name in columns} for row in rows], columns=columns)
 
     def result(self, run: RunKey) -> RunResult:
         """What the statistics take from one run."""
