@@ -50,7 +50,10 @@ NOTES: Mapping[str, Sequence[str]] = {
         "The paper does not say whether its accuracies are acc or acc_norm: both stand beside its number.",
         "Its tokens/s are those of 8 H100, ours of one process here; only the ratio of the arms compares.",
     ),
-    "ablation": ("The paper gives no sd for these: ours stands for both.",),
+    "ablation": (
+        "The paper gives no sd for these: ours stands for both.",
+        "Runs that were taken over from another study were trained at another time: speeds compare on a quiet device only.",
+    ),
     "attention": (
         "The paper gives attention distances in figures only, and in words: whether those hold is said by the interval "
         "over our seeds.",
