@@ -52,7 +52,7 @@ NOTES: Mapping[str, Sequence[str]] = {
     ),
     "ablation": (
         "The paper gives no sd for these: ours stands for both.",
-        "Runs that were taken over from another study were trained at another time: speeds compare on a quiet device only.",
+        "Runs taken over from another study were trained at another time: speeds compare on a quiet device only.",
     ),
     "attention": (
         "The paper gives attention distances in figures only, and in words: whether those hold is said by the interval "
