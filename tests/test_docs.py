@@ -73,7 +73,7 @@ def home(trained_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         patch.setenv("HOME", str(folder))
         patch.setenv("COLUMNS", "80")
         patch.chdir(folder)
-        patch.setattr(measure, "training_speed", lambda *_, **__: Speed(1000.0, "measured here"))
+        patch.setattr(measure, "training_speed", lambda *_, **__: Speed(1e5, "measured here"))
         yield folder
 
 
@@ -103,6 +103,8 @@ def run(command: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         arguments.append("--dry-run")
     if verb == "compare" and "--recipe" not in arguments:
         arguments += ["--recipe", "demo"]  # choosing a recipe measures the machine: tests/study/test_budget.py
+    if verb == "bench":
+        arguments += ["--rounds", "3", "--turn-seconds", "0.01", "--no-memory"]
     if verb == "eval" and "--tasks" in arguments:
         pytest.importorskip("lm_eval")
         arguments += ["--eval-data", "items"]
