@@ -9,8 +9,8 @@ rm -rf build  # of an earlier build: what was deleted since would be in the whee
 "${PYTHON:-python3}" -m venv "$place/venv"
 python="$place/venv/bin/python"
 "$python" -m pip wheel --quiet --no-deps --wheel-dir "$place" .
-"$python" -m pip install --quiet --constraint constraints.txt torch
-"$python" -m pip install --quiet --constraint constraints.txt "$place"/prism_transformer-*.whl
+"$python" -m pip install --quiet --no-compile --constraint constraints.txt torch
+"$python" -m pip install --quiet --no-compile --constraint constraints.txt "$place"/prism_transformer-*.whl
 
 mkdir "$place/elsewhere"
 cd "$place/elsewhere"
