@@ -122,10 +122,12 @@ def _text_of(loaded: LoadedModel) -> str:
 
 def _before_use(loaded: LoadedModel) -> list[str]:
     heads = loaded.model.config.head_schedule.heads
-    return [
-        "## Before use",
+    golden = (
         "- `golden.safetensors` holds 16 token ids and the logits that the model gave for them in fp32 on a CPU: a "
-        "tool that computes others than those (beyond 0.001) does not run this model.",
-        f"- tensor parallelism needs a number of devices that divides the heads of every layer: at most "
-        f"{math.gcd(*heads)}.",
-    ]
+        "tool that computes others than those (beyond 0.001) does not run this model."
+    )
+    parallel = (
+        "- tensor parallelism needs a number of devices that divides the heads of every layer: at most "
+        f"{math.gcd(*heads)}."
+    )
+    return ["## Before use", f"{golden}\n{parallel}"]
