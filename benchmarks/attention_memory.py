@@ -8,14 +8,13 @@ on what it has learned. Peak memory is the resident set of a process that does n
 
 import argparse
 import json
-import resource
-import sys
 import time
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
+from prism_transformer.benchmark.memory import resident_peak
 from prism_transformer.data.corpus import TokenStream
 from prism_transformer.evaluation.attention_distance import measure_attention
 from prism_transformer.model.modeling_prism import PrismForCausalLM
@@ -49,12 +48,11 @@ def main() -> None:
     ids[:: options.context // 4] = 0  # four documents a window
     tokenizer = SimpleNamespace(vocab_size=options.vocab_size, end_of_text=0)
     stream = TokenStream(where="random", parts=[ids], names=["random"], tokenizer=tokenizer)
-    before = time.perf_counter()
+    before, cpu_before = time.perf_counter(), time.process_time()
     measure_attention(model, stream, context=options.context, sequences=options.sequences, documents=options.documents)
-    seconds = time.perf_counter() - before
-    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kilobytes, on macOS bytes
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    print(json.dumps({"seconds": round(seconds, 1), "peak_gb": round(peak / 1e9, 2), **vars(options)}))
+    seconds, cpu_seconds = time.perf_counter() - before, time.process_time() - cpu_before
+    found = {"seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
+    print(json.dumps({**found, "peak_gb": round((resident_peak() or 0) / 1e9, 2), **vars(options)}))
 
 
 if __name__ == "__main__":

@@ -107,6 +107,22 @@ def test_no_share_of_an_unknown_peak_and_another_kernel_is_unfair(monkeypatch, t
     assert "unfair" in draw(result, tmp_path)[0].read_text()
 
 
+def test_graphs_are_counted_by_arm(monkeypatch):
+    """One for uniform, two for two head counts: as expected, so fair."""
+
+    def compile_quickly(model, sharded):
+        for layer in model.model.layers:
+            layer.compile(backend="eager")
+
+    monkeypatch.setattr(module, "compile_layers", compile_quickly)
+    recipe = replace(RECIPE, device=replace(RECIPE.device, compile=True))
+    arms = {"uniform": recipe, "wide": with_model(recipe, schedule="1,4")}
+    settings = BenchSettings(works=("training",), rounds=3, turn_seconds=1e-4, memory=False)
+    result = bench(arms, settings, vocab_size=V)
+    assert [result["arms"][name]["compiled"]["graphs"] for name in arms] == [1, 2]
+    assert result["unfair"] == {} and result["arms"]["wide"]["kernels"]["training"] == ["flash", "flash"]
+
+
 def test_the_picture(found, tmp_path):
     svg, png = draw(found, tmp_path)
     text = svg.read_text()

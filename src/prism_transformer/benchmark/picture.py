@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-STYLE: Mapping[str, Any] = {
+STYLE: Any = {
     "font.size": 9,
     "svg.fonttype": "none",
     "axes.spines.top": False,
@@ -23,7 +23,7 @@ def draw(found: Mapping[str, Any], place: Path) -> list[Path]:
     """Write bench.svg and bench.png into `place`; with one arm its share of peak is drawn instead of ratios."""
     works = list(found["settings"]["works"])
     names = list(found["ratios"]) or list(found["arms"])
-    with mpl.rc_context(dict(STYLE)):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 0.9 + 0.75 * len(works) + 0.25 * len(names) * len(works)), layout="constrained")
         panels = figure.subplots(len(works), 1, squeeze=False, sharex=True)[:, 0]
         for axes, work in zip(panels, works, strict=True):
