@@ -14,7 +14,7 @@ from prism_transformer.study.compare import compare, conclude, refuse_foreign
 from prism_transformer.study.folder import Study
 from prism_transformer.study.plan import StudySettings
 from prism_transformer.study.worker import work
-from prism_transformer.training.recipe import DeviceSettings, Recipe, with_training
+from prism_transformer.training.recipe import DeviceSettings, Recipe, with_model, with_training
 
 Begin = Callable[..., Study]
 
@@ -118,6 +118,12 @@ def test_every_problem_is_found_before_anything_is_written(tiny: Recipe, tmp_pat
 def test_one_step_cannot_be_calibrated(tiny: Recipe, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="calibrate needs 2 steps"):
         compare(with_training(tiny, tokens=64), tmp_path / "study", settings=settings(calibrate=True))
+
+
+def test_weights_that_are_given_cannot_be_drawn_from_another_seed(tiny: Recipe, tmp_path: Path) -> None:
+    given = with_model(tiny, from_run="runs/first")
+    with pytest.raises(InputError, match="another initial seed would be the same run again"):
+        compare(given, tmp_path / "study", settings=settings(calibrate=True))
 
 
 def test_text_that_is_too_short_leaves_nothing_in_the_way_of_the_corrected_call(

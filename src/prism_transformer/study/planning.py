@@ -33,6 +33,11 @@ def check_plan(recipe: Recipe, settings: StudySettings) -> list[Arm]:
         problems += [problem for problem in error.problems if problem not in problems]
     if settings.calibrate and recipe.steps == 1:
         problems.append("calibrate needs 2 steps or more: 20 % fewer than 1 are none; give more tokens")
+    if settings.calibrate and recipe.model.from_run is not None:
+        problems.append(
+            f"calibrate needs initial weights that are drawn, and --from {recipe.model.from_run} gives every run the "
+            "same: another initial seed would be the same run again; leave one of the two out"
+        )
     if problems:
         raise InputError(problems)
     return arms

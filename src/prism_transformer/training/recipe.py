@@ -323,10 +323,11 @@ def _parse(name: str, values: dict[str, Any]) -> RecipeFile:
     """What a file states, over the shipped recipe that it names as its base."""
     values = dict(values)
     base = _base(name, values.pop("base")) if "base" in values else None
-    study = (base.study if base else {}) | (values.pop("study", None) or {})
-    return RecipeFile(
-        name, from_mapping(Recipe, values, where=f"recipe {name}", default=base.recipe if base else None), study
-    )
+    study = values.pop("study", None) or {}
+    if not isinstance(study, dict):
+        raise InputError(f"recipe {name}: study must be a mapping of settings, not {study!r}")
+    recipe = from_mapping(Recipe, values, where=f"recipe {name}", default=base.recipe if base else None)
+    return RecipeFile(name, recipe, (base.study if base else {}) | study)
 
 
 def _base(name: str, base: Any) -> RecipeFile:
