@@ -58,7 +58,7 @@ def train(
     with torch_settings_kept(), joined(recipe.device.device) as world, lost_ranks_are_run_errors(world):
         if not world.is_main:
             say, on_record = silent, silent
-        recipe.check(world.size)
+        world.together(lambda: recipe.check(world.size))  # together: who leaves early breaks the others' connections
         with opened(RunFolder(Path(out)), world, say) as run:
             device = choose_device(recipe.device, local_rank=world.local_rank if world.size > 1 else None)
             corpus = corpus or shared_corpus(recipe, run.data, world, say)

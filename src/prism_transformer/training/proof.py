@@ -61,7 +61,7 @@ def verify(recipe: Recipe, out: Path, *, say: Say = print) -> Proof | None:
     Raises InputError where the run has no checkpoint, or is not of this recipe and its text.
     """
     with torch_settings_kept(), joined(recipe.device.device) as world, lost_ranks_are_run_errors(world):
-        recipe.check(world.size)
+        world.together(lambda: recipe.check(world.size))  # together: who leaves early breaks the others' connections
         say = say if world.is_main else silent
         with opened(RunFolder(out), world, say) as run:
             device = choose_device(recipe.device, local_rank=world.local_rank if world.size > 1 else None)
