@@ -96,6 +96,18 @@ def test_a_search_whose_runs_are_far_slower_than_measured_still_ends(
     assert any(each.seeds for each in state.judged)
 
 
+def test_a_text_that_was_prepared_elsewhere_is_used_where_it_lies(begin: Begin, tmp_path: Path, tiny: Any) -> None:
+    text = begin(tmp_path / "first").open_corpus().folder
+    search = begin(tmp_path / "s", recipe=replace(tiny, data=replace(tiny.data, paths=(str(text),))))
+    assert search.open_corpus().folder == text and not (tmp_path / "s" / "data").exists()
+
+
+def test_after_a_refused_beginning_the_corrected_command_begins(begin: Begin, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="budget 5 runs is too small"):
+        begin(tmp_path / "s", budget="5 runs")
+    assert begin(tmp_path / "s").state().current.stage == "search"
+
+
 def test_every_run_diverged_is_an_error(begin: Begin, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="lower lr"):
         work(begin(tmp_path / "s"), train=lambda *of: None, say=quiet)

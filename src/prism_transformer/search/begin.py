@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data import Corpus
+from ..design.guidelines import Device
 from ..errors import InputError
 from ..settings import differences, to_mapping
 from ..study.compare import prepared_text, refuse_foreign
@@ -141,7 +142,7 @@ def open_search(
     from .storage import open_records
 
     check(recipe, settings)
-    refuse_foreign(out, mark=SEARCH, beside=("data",))
+    refuse_foreign(out, mark=SEARCH, beside=("data", JOURNAL))  # which a beginning that was killed may have left
     if (out / SEARCH).exists():
         search = Search.open(out, storage)
         _refuse_differences(search.plan, recipe, settings, str(out))
@@ -212,6 +213,7 @@ def _prepared(recipe: Recipe, out: Path, say: Callable[[str], None]) -> Corpus:
         raise InputError(f"{corpus.folder} has no test split, on which the end of a search is judged; prepare it anew")
     for sentence in data_sentences(recipe, corpus):
         say(sentence)
+    out.mkdir(parents=True, exist_ok=True)  # which a text that was prepared elsewhere has not made
     return corpus
 
 
@@ -232,7 +234,7 @@ def _refuse_differences(
         )
 
 
-def _target(settings: SearchSettings, device: DeviceSettings) -> str:
+def _target(settings: SearchSettings, device: DeviceSettings) -> Device:
     """The device whose limits count: as asked, or the one that the search runs on."""
     if settings.target != "auto":
         return settings.target
@@ -240,7 +242,7 @@ def _target(settings: SearchSettings, device: DeviceSettings) -> str:
 
     kind = choose_device(device).device
     if kind.type != "cuda":
-        return kind.type
+        return "mps" if kind.type == "mps" else "cpu"
     import torch
 
     major, minor = torch.cuda.get_device_capability(kind)

@@ -150,7 +150,7 @@ def _recommendation(search: Search, in_set: Sequence[Candidate], base_heads: int
     return recommend(
         in_set,
         base_heads=base_heads,
-        device=search.plan.target,  # type: ignore[arg-type]
+        device=search.plan.target,
         tensor_parallel=search.plan.settings.tensor_parallel,
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -54,7 +54,7 @@ class Plan:
     """Tokens a second of all workers, measured before the first run."""
     evaluated_tokens: int
     """Of one run."""
-    target: str
+    target: Device
     """The device whose limits the recommended schedule should keep."""
 
 
@@ -238,7 +238,7 @@ class Search:
             recommended = recommend(
                 in_set,
                 base_heads=self.plan.recipe.model.heads,
-                device=cast(Device, self.plan.target),
+                device=self.plan.target,
                 tensor_parallel=self.plan.settings.tensor_parallel,
             ).name
             following = self.ladder.final(every, recommended)

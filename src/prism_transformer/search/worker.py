@@ -4,6 +4,7 @@ It claims the next run that nobody has begun, trains it, and notes its loss; whe
 another worker has. It ends with the search, and early where the process PARENT has. Exit codes are the command line's.
 """
 
+import math
 import os
 import shutil
 import sys
@@ -102,8 +103,6 @@ def train_run(search: Search, run: RunId, corpus: Corpus, say: Callable[[str], N
 
 def _test_loss(search: Search, run: RunId, corpus: Corpus) -> float:
     """Nats per token of a trained run on the test split."""
-    import math
-
     from torch import nn
 
     from ..checkpoint import latest_checkpoint, load_model
