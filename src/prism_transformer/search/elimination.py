@@ -105,7 +105,7 @@ def judge_round(
         mean = means[name] - means[baseline]
         with_interval = len(seeds) > 1 and name != baseline
         is_behind = p[row] * others <= round_alpha(number, confidence)
-        is_worse = len(seeds) > 1 and bool(is_behind and to_leader.excludes_zero[row])
+        is_worse = len(seeds) > 1 and bool(is_behind) and to_leader.excludes_zero[row]
         standings[name] = Standing(
             loss=means[name],
             mean=mean,
@@ -127,7 +127,7 @@ class _Paired:
     mean: Array
     error: Array
     freedom: int
-    excludes_zero: Array
+    excludes_zero: Sequence[bool]
     """whether the interval of each pair's own spread does"""
 
     def half(self, confidence: float) -> Array:
@@ -147,11 +147,12 @@ def _differences(table: Array, row: int, confidence: float) -> _Paired:
     mean = differences.mean(axis=1)
     freedom = (schedules - 1) * (seeds - 1)
     if freedom == 0:
-        return _Paired(mean, np.full(schedules, np.nan), 1, np.zeros(schedules))
+        return _Paired(mean, np.full(schedules, np.nan), 1, [False] * schedules)
     noise = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0, keepdims=True) + table.mean()
     pooled = math.sqrt(2 * float((noise**2).sum()) / freedom)
     own = paired_t(differences, confidence)
-    return _Paired(mean, np.maximum(pooled, own.sd) / math.sqrt(seeds), freedom, (own.low > 0) | (own.high < 0))
+    excludes_zero = (own.low > 0) | (own.high < 0)
+    return _Paired(mean, np.maximum(pooled, own.sd) / math.sqrt(seeds), freedom, excludes_zero.tolist())
 
 
 def order(names: Sequence[str], rounds: Sequence[Judged]) -> list[str]:
