@@ -278,3 +278,9 @@ def test_a_spread_that_was_measured_elsewhere_is_not_taken_for_this_study(in_emp
     assert isinstance(recipe_own, float)
     assert detectable("--tokens", "1024000") is None
     assert isinstance(detectable("--tokens", "1024000", "--expected-sd", "0.01"), float)
+
+
+def test_torchrun_is_refused_since_every_rank_would_begin_the_study(monkeypatch, in_empty_folder, capsys) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run("--recipe", "demo", "--dry-run") == 2
+    assert "without torchrun" in capsys.readouterr().err

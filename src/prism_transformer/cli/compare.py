@@ -1,6 +1,7 @@
 """`prism compare`: does a schedule beat uniform heads, on my text, within my budget, by how much, how sure?"""
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -60,6 +61,11 @@ class Compare(RecipeOptions):
 
 
 def main(argv: list[str]) -> int:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError(
+            "prism compare starts its own processes, one run each: start it once, without torchrun, and say --jobs N; "
+            "torchrun shares out a single run, of prism train"
+        )
     options = _parse(argv)
     if options.model.schedule != ModelSettings().schedule:
         raise InputError(f"--schedule {options.model.schedule}: a comparison takes its schedules as --arms")
