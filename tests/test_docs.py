@@ -71,6 +71,7 @@ def home(trained_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     _make_llama(folder / "llama-folder", trained_study / "data" / "tokenizer")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
+        patch.setenv("USERPROFILE", str(folder))  # Windows
         patch.setenv("COLUMNS", "80")
         patch.chdir(folder)
         patch.setattr(measure, "training_speed", lambda *_, **__: Speed(1e5, "measured here"))

@@ -1,12 +1,13 @@
 """Completion in the shell: the script that `prism --completion` prints, run by a real bash."""
 
+import re
 import shutil
 import subprocess
 
 import pytest
 
 from prism_transformer.cli import VERBS, main
-from prism_transformer.cli.completion import script
+from prism_transformer.cli.completion import OPTION, SUBCOMMAND, _help, script
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 
@@ -50,3 +51,13 @@ def test_the_command_line(of_bash: str, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["--completion", "fish"]) == 2
     assert "choose one of: bash, zsh" in capsys.readouterr().err
     assert main(["--completion"]) == 2
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_says_what_it_does(verb: str) -> None:
+    """In words of its own, besides its name, its kind and its default."""
+    text = _help([verb])
+    for part in [text, *(_help([verb, name]) for name in SUBCOMMAND.findall(text))]:
+        for entry in re.split(r"^(?=  (?:-h, )?--[a-z])", part, flags=re.MULTILINE)[1:]:
+            said = re.sub(r"\((default|required).*", "", re.split(r"\n {1,2}-{9}", entry)[0], flags=re.DOTALL)
+            assert len(said.split()) >= 4, f"{OPTION.findall(entry)} of {verb}: {said!r}"
