@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,9 +52,9 @@ def commands(page: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def home(trained_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The current folder and the home of a reader, with notes, text, tokens, a run and a study; nothing is measured."""
-    folder = tmp_path_factory.mktemp("home")
+def furnished(trained_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a reader has at home by then: notes, text, tokens, a run and a study."""
+    folder = tmp_path_factory.mktemp("furnished")
     for name in ("notes", "text", "shared"):
         (folder / name).mkdir()
     words = "A note about heads and layers, and what they see. " * 400
@@ -69,13 +68,20 @@ def home(trained_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     (folder / "losses.csv").write_text(LOSSES, encoding="utf-8")
     _make_tasks(folder / "items")
     _make_llama(folder / "llama-folder", trained_study / "data" / "tokenizer")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(folder))
-        patch.setenv("USERPROFILE", str(folder))  # Windows
-        patch.setenv("COLUMNS", "80")
-        patch.chdir(folder)
-        patch.setattr(measure, "training_speed", lambda *_, **__: Speed(1e5, "measured here"))
-        yield folder
+    return folder
+
+
+@pytest.fixture
+def home(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home and current folder for one page, so that pages do not meet each other's files; nothing is measured."""
+    folder = tmp_path / "home"
+    shutil.copytree(furnished, folder)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("USERPROFILE", str(folder))  # Windows
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(measure, "training_speed", lambda *_, **__: Speed(1e5, "measured here"))
+    return folder
 
 
 def _make_tasks(folder: Path) -> None:

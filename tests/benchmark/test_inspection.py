@@ -48,14 +48,14 @@ def test_a_layer_that_falls_out_of_the_fused_kernel_is_seen(model):
     assert attention_kernels(model, forward(model)) == ["flash", PLAIN, "flash"]
 
 
-def test_graphs_are_counted_and_fallbacks_seen(model, monkeypatch):
+def test_graphs_are_counted_and_fallbacks_seen(model):
     """A graph for each distinct head count; beyond the limit the rest runs uncompiled (as torch's own log says)."""
     run = forward(model)
     for limit, graphs, fallbacks in ((8, 3, 0), (2, 2, 1)):
-        monkeypatch.setattr(torch._dynamo.config, "recompile_limit", limit)
         for layer in model.model.layers:
             layer.compile(backend="eager")
-        with compilation_counted() as found:
+        # torch's own patch: pytest's leaves the setting deleted
+        with torch._dynamo.config.patch(recompile_limit=limit), compilation_counted() as found:
             run()
         assert (found.graphs, found.fallbacks) == (graphs, fallbacks)
     torch._dynamo.reset()

@@ -154,9 +154,7 @@ def test_loss_by_position_adds_up_to_the_loss(model):
     losses = token_losses(model, stream, context=CONTEXT, batch_size=4)
     found = loss_by_position(losses, context=CONTEXT)
     total = sum(each.nats_per_token * each.tokens for each in found)
-    assert total / len(losses) == pytest.approx(
-        evaluate(model, stream, context=CONTEXT, batch_size=4).nats_per_token
-    )
+    assert total / len(losses) == pytest.approx(evaluate(model, stream, context=CONTEXT, batch_size=4).nats_per_token)
 
 
 def test_documents_sum_to_the_total_each_with_the_end_of_text_after_it():
