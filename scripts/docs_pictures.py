@@ -40,7 +40,6 @@ def main() -> None:
     drawn = {
         "cut-matrix": cut_matrix(),
         "differences": figures.differences(results, arms[1:], "Differences"),
-        "loss-curves": figures.loss_curves(results, arms),
     }
     for name, svg in drawn.items():
         if svg:

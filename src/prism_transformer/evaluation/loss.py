@@ -1,7 +1,7 @@
 """The one validation loss: nats a token over a fixed, packed stream, in bits per byte, and by place in the context."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,7 +28,7 @@ class TextLoss:
 
 
 def text_loss(losses: npt.NDArray[np.float32], stream: TokenStream) -> TextLoss:
-    """The mean of `losses` [tokens], of all tokens of `stream` but the first, or of those of its first windows."""
+    """The mean of `losses` [tokens], of all tokens of `stream` but the first, or of those of some of its windows."""
     nats = float(losses.sum(dtype=np.float64))
     bits_per_byte = None
     if len(losses) == len(stream) - 1 and stream.text_bytes:  # the bytes of other programs' shards take long to count
@@ -63,8 +63,8 @@ def token_losses(
     """[tokens] the loss of each token of `stream` but the first, in nats, each predicted exactly once.
 
     A window has `context` tokens; a token sees those of its window only, so the first ones are predicted from little.
-    `max_tokens` ends it after the first windows whose targets are so many. The model's mode is restored and no random
-    number is drawn, so evaluating leaves training as it is. Raises InputError for a stream of fewer than 2 tokens, and
+    With `max_tokens` it is windows that are spread evenly over the stream, as many as have so many targets: neighbours are
+    of one document, and say little about the others. The model's mode is restored and no random number is drawn, so evaluating leaves training as it is. Raises InputError for a stream of fewer than 2 tokens, and
     what `before_batch` raises.
 
     Each of `ranks` takes every size-th batch, and all of them return the whole. They run equally often: a rank that no
@@ -72,9 +72,9 @@ def token_losses(
     """
     rank, size = (ranks.rank, ranks.size) if ranks else (0, 1)
     windows = evaluation_windows(stream, context=context)
-    batches = _batches(windows, batch_size, max_tokens)
-    last = batches[-1][-1]
-    losses = np.zeros(last * context + len(windows[last]) - 1, dtype=np.float32)
+    chosen = _spread(windows, max_tokens)
+    batches = _batches(windows, chosen, batch_size)
+    losses = np.zeros((len(chosen) - 1) * context + len(windows[chosen[-1]]) - 1, dtype=np.float32)
     was_training = model.training
     model.train(False)
     try:
@@ -82,7 +82,7 @@ def token_losses(
             for number in range(rank, rank + len(batches) + -len(batches) % size, size):
                 before_batch()
                 batch = batches[number % len(batches)]
-                of_batch = _losses(model, np.stack([windows[index] for index in batch]))
+                of_batch = _losses(model, np.stack([windows[chosen[place]] for place in batch]))
                 if number < len(batches):
                     losses[batch.start * context :][: len(of_batch)] = of_batch
     finally:
@@ -143,11 +143,17 @@ def loss_by_position(losses: npt.NDArray[np.float32], *, context: int) -> list[P
     return found
 
 
-def _batches(windows: EvaluationWindows, batch_size: int, max_tokens: int | None) -> list[range]:
-    """The windows of each batch: of equal length, the short last one on its own."""
+def _spread(windows: EvaluationWindows, max_tokens: int | None) -> Sequence[int]:
+    """The indices of all windows, or of as many as have `max_tokens` targets, evenly spread; one at the least."""
     count = len(windows)
     if max_tokens is not None:
         count = min(count, max(1, max_tokens // (len(windows[0]) - 1)))
-    full = count if len(windows[count - 1]) == len(windows[0]) else count - 1
+    return [place * len(windows) // count for place in range(count)]
+
+
+def _batches(windows: EvaluationWindows, chosen: Sequence[int], batch_size: int) -> list[range]:
+    """The places in `chosen` of each batch: windows of equal length, the short last one on its own."""
+    count = len(chosen)
+    full = count if len(windows[chosen[-1]]) == len(windows[0]) else count - 1
     batches = [range(start, min(start + batch_size, full)) for start in range(0, full, batch_size)]
     return batches + ([range(full, count)] if full < count else [])

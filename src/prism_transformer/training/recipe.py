@@ -149,7 +149,7 @@ class TrainingSettings:
     evaluations: int = 20
     """Evaluations on the way, evenly spread; the last one, on the whole validation split, is after the last step."""
     evaluation_tokens: int = 1_000_000
-    """Validation tokens of each evaluation but the last, which takes them all."""
+    """Validation tokens of each evaluation but the last, which takes them all: windows spread evenly over the split."""
     log_every: int = 10
     """Steps between two lines of metrics."""
     save_minutes: float | None = None
