@@ -63,7 +63,7 @@ def token_losses(
     """[tokens] the loss of each token of `stream` but the first, in nats, each predicted exactly once.
 
     A window has `context` tokens; a token sees those of its window only, so the first ones are predicted from little.
-    With `max_tokens` it is windows spread evenly over the stream, as many as have so many targets: neighbours are of one
+    With `max_tokens` these are windows spread over the stream, as many as have so many targets: neighbours are of one
     document, and say little about the others. The model's mode is restored and no random number is drawn, so evaluating
     leaves training as it is. Raises InputError for a stream of fewer than 2 tokens, and what `before_batch` raises.
 
