@@ -156,4 +156,5 @@ def test_attention_alone(device):
     first = rows[0]
     assert first["forward_share_of_peak"] == pytest.approx(2 * 8 * 8 * D / first["forward_seconds"] / 1e9)
     whole = first["forward_seconds"] + first["backward_seconds"]
-    assert first["both_share_of_peak"] <= 7 * 8 * 8 * D / whole / 1e9 * 1.0001
+    share = pytest.approx(7 * 8 * 8 * D / whole / 1e9)
+    assert first["both_share_of_peak"] == share or first["backward_seconds"] == 0  # lost in the noise of so small a shape
