@@ -1,4 +1,4 @@
-"""A finished study of tiny models, for the tests of what is done with trained ones."""
+"""What the tests of several rooms share: a small text, and a finished study of tiny models."""
 
 import random
 from pathlib import Path
@@ -7,6 +7,16 @@ import pytest
 
 NOUNS = ["cat", "dog", "bird", "fish", "horse", "child"]
 VERBS = ["sees", "likes", "finds", "helps"]
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """800 words that follow each other by chance, on one line."""
+    draw = random.Random(0)
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(" ".join(draw.choice(WORDS) for _ in range(800)), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="session")

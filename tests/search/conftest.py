@@ -1,6 +1,5 @@
 """A search whose trainings are made up: its statistics and its queue are the subject, and they are real."""
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +16,10 @@ from prism_transformer.training.recipe import (
     TrainingSettings,
 )
 
-WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 SPEED = 1000.0
 """tokens a second, in place of a measurement"""
 
 Begin = Callable[..., Any]
-
-
-@pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    draw = random.Random(0)
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(" ".join(draw.choice(WORDS) for _ in range(800)), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """A study that a CPU trains in seconds, shared by the tests that need one that is finished."""
 
-import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,16 +17,6 @@ from prism_transformer.training.recipe import (
     Recipe,
     TrainingSettings,
 )
-
-WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
-
-
-@pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    draw = random.Random(0)
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(" ".join(draw.choice(WORDS) for _ in range(800)), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="session")

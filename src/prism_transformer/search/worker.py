@@ -10,11 +10,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from ..data import Corpus
-from ..errors import DivergedError, ending
-from ..study.workers import ERROR, SAY
+from ..errors import DivergedError
+from ..study.workers import run_as_worker
 from .ladder import RunId
 from .queue import Queue
 from .search import Search
@@ -90,9 +89,8 @@ def train_run(search: Search, run: RunId, corpus: Corpus, say: Callable[[str], N
         record = train(recipe, folder, corpus=corpus, say=filtered)
         if run.stage == "final":
             return _test_loss(search, run, corpus)
-        shutil.rmtree(
-            folder / CHECKPOINTS, ignore_errors=True
-        )  # its loss is all that counts, and hundreds of runs would fill the disk
+        # Its loss is all that counts, and the checkpoints of hundreds of runs would fill the disk.
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
         return float(record["val_loss"])
     except InUseError as error:
         raise BusyError from error
@@ -129,25 +127,9 @@ def _test_loss(search: Search, run: RunId, corpus: Corpus) -> float:
 
 
 def main(argv: list[str]) -> int:
-    from ..kernels.allocation import keep_freed_memory
-
-    try:
-        keep_freed_memory()
-        folder, parent = Path(argv[0]), int(argv[1]) if len(argv) > 1 else None
-        work(
-            Search.open(folder),
-            train=train_run,
-            parent=parent,
-            say=lambda sentence: print(f"{SAY}{sentence}", flush=True),
-        )
-        return 0
-    except (Exception, KeyboardInterrupt) as error:
-        if (end := ending(error)) is None:
-            raise
-        code, sentences = end
-        for sentence in sentences:
-            print(f"{ERROR}{sentence}", flush=True)
-        return code
+    return run_as_worker(
+        argv, lambda folder, parent, say: work(Search.open(folder), train=train_run, parent=parent, say=say)
+    )
 
 
 if __name__ == "__main__":

@@ -8,17 +8,15 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from ..data import Corpus
-from ..errors import DivergedError, ending
-from ..kernels.allocation import keep_freed_memory
+from ..errors import DivergedError
 from ..training.loop import train
 from ..training.state import InUseError
 from ..training.text import data_sentences
 from .folder import Study
 from .plan import RunKey
-from .workers import ERROR, SAY
+from .workers import run_as_worker
 
 WAIT_SECONDS = 1.0
 
@@ -52,18 +50,7 @@ def _train(study: Study, run: RunKey, corpus: Corpus, say: Callable[[str], None]
 
 
 def main(argv: list[str]) -> int:
-    try:
-        keep_freed_memory()
-        folder, parent = Path(argv[0]), int(argv[1]) if len(argv) > 1 else None
-        work(Study.open(folder), parent=parent, say=lambda sentence: print(f"{SAY}{sentence}", flush=True))
-        return 0
-    except (Exception, KeyboardInterrupt) as error:
-        if (end := ending(error)) is None:
-            raise
-        code, sentences = end
-        for sentence in sentences:
-            print(f"{ERROR}{sentence}", flush=True)
-        return code
+    return run_as_worker(argv, lambda folder, parent, say: work(Study.open(folder), parent=parent, say=say))
 
 
 if __name__ == "__main__":

@@ -7,16 +7,37 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from ..errors import InputError, RunError, Stopped
+from ..errors import InputError, RunError, Stopped, ending
+from ..kernels.allocation import keep_freed_memory
 
 LOGS = "logs"
 SAY, ERROR = "say: ", "error: "
 """How the lines of a worker's log begin that are for the user."""
+
+
+def run_as_worker(argv: Sequence[str], work: Callable[[Path, int | None, Callable[[str], None]], object]) -> int:
+    """The main function of a worker: `work(folder, parent, say)` for the words FOLDER [PARENT]; returns its exit code.
+
+    What is for the user goes to standard output, which is the log, in the form that `Workers` reads.
+    """
+    keep_freed_memory()
+    folder, parent = Path(argv[0]), int(argv[1]) if len(argv) > 1 else None
+    try:
+        work(folder, parent, lambda sentence: print(f"{SAY}{sentence}", flush=True))
+        return 0
+    except (Exception, KeyboardInterrupt) as error:
+        if (end := ending(error)) is None:
+            raise
+        code, sentences = end
+        for sentence in sentences:
+            print(f"{ERROR}{sentence}", flush=True)
+        return code
 
 
 @dataclass(frozen=True)
