@@ -7,7 +7,7 @@ import pytest
 
 from prism_transformer import files
 from prism_transformer.errors import InputError
-from prism_transformer.files import checksums, read_json, verify, write_json, write_text
+from prism_transformer.files import checksums, read_json, size_text, verify, write_json, write_text
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
 
@@ -100,3 +100,10 @@ def test_every_changed_and_missing_file_is_named(tmp_path):
         "flipped was changed or damaged since it was saved (its sha256 differs)",
         "gone is missing",
     ]
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"), [(999, "999 bytes"), (1500, "1.5 kB"), (2.5e6, "2.5 MB"), (1.2345e13, "12,345.0 GB")]
+)
+def test_sizes_in_words(n_bytes, text):
+    assert size_text(n_bytes) == text

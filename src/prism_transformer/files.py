@@ -10,6 +10,14 @@ from typing import Any
 from .errors import InputError
 
 
+def size_text(n_bytes: float) -> str:
+    """Bytes for people: "812 bytes", "2.8 MB", "2,300.0 GB"."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:,.1f} {unit}"
+    return f"{n_bytes:.0f} bytes"
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path`, whole or not at all: to a temporary name beside it, to the disk, then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

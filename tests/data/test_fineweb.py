@@ -246,6 +246,6 @@ def test_everything_wrong_is_named_at_once_and_nothing_is_left(hub: Path, tmp_pa
 
 
 def test_the_disk_is_looked_at_first(settings: FineWebSettings, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"2,300,000\.00 GB are needed"):
+    with pytest.raises(InputError, match=r"2,300,000\.0 GB are needed"):
         prepare_fineweb(replace(settings, tokens="1000T"), tmp_path / "out", say=quiet)
     assert not (tmp_path / "out").exists()

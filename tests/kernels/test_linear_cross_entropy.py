@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from prism_transformer.kernels.linear_cross_entropy import ROWS, linear_cross_entropy
+from prism_transformer.kernels.linear_cross_entropy import LOGIT_ROWS, linear_cross_entropy
 from prism_transformer.model.configuration_prism import PrismConfig
 from prism_transformer.model.modeling_prism import PrismForCausalLM
 
@@ -31,7 +31,13 @@ def definition(hidden, weight, labels):
 
 @pytest.mark.parametrize(
     ("tokens", "ignored"),
-    [(2, ()), (ROWS, ()), (ROWS + 2, ()), (3 * ROWS, (0, ROWS - 1, ROWS, 700)), (ROWS, range(ROWS))],
+    [
+        (2, ()),
+        (LOGIT_ROWS, ()),
+        (LOGIT_ROWS + 2, ()),
+        (3 * LOGIT_ROWS, (0, LOGIT_ROWS - 1, LOGIT_ROWS, 700)),
+        (LOGIT_ROWS, range(LOGIT_ROWS)),
+    ],
     ids=["one row a sequence", "one chunk", "a short last chunk", "ignored labels at the edges", "nothing scored"],
 )
 def test_loss_and_gradients_are_those_of_the_definition(tokens, ignored):
@@ -50,7 +56,7 @@ def test_a_label_of_almost_no_probability_keeps_its_loss():
 
 
 def test_the_logits_of_all_tokens_are_never_kept():
-    hidden, weight, labels = example(8 * ROWS)
+    hidden, weight, labels = example(8 * LOGIT_ROWS)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
         linear_cross_entropy(hidden, weight, labels)
@@ -58,7 +64,7 @@ def test_the_logits_of_all_tokens_are_never_kept():
 
 
 def test_without_gradients_the_loss_is_the_same():
-    hidden, weight, labels = example(ROWS + 2, ignored=[5])
+    hidden, weight, labels = example(LOGIT_ROWS + 2, ignored=[5])
     with torch.no_grad():
         loss = linear_cross_entropy(hidden, weight, labels)
     assert not loss.requires_grad
@@ -66,7 +72,7 @@ def test_without_gradients_the_loss_is_the_same():
 
 
 def test_autocast_takes_the_products_in_bfloat16_and_gives_gradients_in_fp32():
-    hidden, weight, labels = example(ROWS + 2)
+    hidden, weight, labels = example(LOGIT_ROWS + 2)
     expected, hidden_gradient, weight_gradient = definition(hidden, weight, labels)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = linear_cross_entropy(hidden, weight, labels)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from prism_transformer.training.fit import fit, rank_memory
+from prism_transformer.training.fit import choose_way, fit, rank_memory
 from prism_transformer.training.recipe import DeviceSettings, ModelSettings, Recipe, TrainingSettings
 
 GIB = 2**30
@@ -85,3 +85,18 @@ def test_what_was_asked_for_is_taken():
         recipe = replace(LARGE, device=DeviceSettings(parallel=asked))
         assert fit(recipe, VOCAB, ranks=2, device_bytes=80 * GIB, on_cpu=False, low=True).way == asked
         assert fit(recipe, VOCAB, ranks=1, device_bytes=80 * GIB, on_cpu=False, low=True).way == "one"
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks", "gpu_bytes", "way"),
+    [
+        ("fsdp", 1, 80, "one"),
+        ("fsdp", 2, None, "fsdp"),
+        ("ddp", 2, 1, "ddp"),
+        ("auto", 2, None, "ddp"),  # on CPUs
+        ("auto", 2, 2 * 16 * 1000 + 1, "ddp"),  # 1000 parameters: 16,000 bytes are just under half of it
+        ("auto", 2, 2 * 16 * 1000, "fsdp"),
+    ],
+)
+def test_the_simplest_way_that_fits_is_chosen(asked, ranks, gpu_bytes, way):
+    assert choose_way(asked, 1000, ranks=ranks, gpu_bytes=gpu_bytes) == way

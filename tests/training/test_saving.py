@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from prism_transformer.errors import RunError
-from prism_transformer.training import saving
 from prism_transformer.training.recipe import with_training
 from prism_transformer.training.saving import SaveClock, check_space, checkpoint_bytes
 
@@ -97,13 +96,6 @@ def test_no_room_for_one_checkpoint_ends_the_run_before_it_starts(tmp_path, reci
         RunError, match=r"no space left on the disk: a checkpoint takes 270\.8 kB, and 270\.8 kB are free"
     ):
         check_space(tmp_path, recipe, 257)
-
-
-@pytest.mark.parametrize(
-    ("n_bytes", "text"), [(999, "999 bytes"), (1500, "1.5 kB"), (2.5e6, "2.5 MB"), (1.2345e13, "12,345.0 GB")]
-)
-def test_sizes_in_words(n_bytes, text):
-    assert saving._size(int(n_bytes)) == text
 
 
 def test_a_model_of_124_million_takes_one_and_a_half_gigabytes(recipe):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..cost import short
 from ..errors import InputError, RunError, Stopped, ending
+from ..files import size_text
 from ..settings import to_yaml
 from ..training.fit import Fit, fit, main_memory
 from ..training.origin import Allowed
@@ -186,9 +187,9 @@ def _fit(recipe: Recipe, size: int, options: Train) -> Fit:
     from ..training.device import choose_device
 
     device = choose_device(recipe.device)
-    on_cpu, low = device.device.type != "cuda", device.dtype == torch.bfloat16
-    memory = main_memory() // options.ranks if on_cpu else torch.cuda.get_device_properties(0).total_memory
-    return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=on_cpu, low=low)
+    low, of_gpu = device.dtype == torch.bfloat16, device.memory()
+    memory = main_memory() // options.ranks if of_gpu is None else of_gpu
+    return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=of_gpu is None, low=low)
 
 
 def _print_fit(fitting: Fit) -> None:
@@ -202,4 +203,4 @@ def _print_fit(fitting: Fit) -> None:
             print(f"  {name:12}{n_bytes / size:9.2f} {unit}")
     print(f"  {'total':12}{total / size:9.2f} {unit} of {fitting.device_bytes / GIB:.1f} GiB")
     print("it fits" if fitting.fits else f"it does not fit; {fitting.remedy}")
-    print(f"a checkpoint takes {fitting.checkpoint_bytes / 1e9:.2f} GB on the disk")
+    print(f"a checkpoint takes {size_text(fitting.checkpoint_bytes)} on the disk")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import InputError, RunError
+from ..files import size_text
 
 MOST_FAILURES = 8
 """in a row, with waits of 1, 2, 4 … 64 seconds between them: two minutes"""
@@ -29,14 +30,10 @@ def require_room(folder: Path, needed: int) -> str:
     free = shutil.disk_usage(place).free
     if free < needed:
         raise InputError(
-            f"{folder}: {_gigabytes(needed)} are needed, and its disk has {_gigabytes(free)} free; "
+            f"{folder}: {size_text(needed)} are needed, and its disk has {size_text(free)} free; "
             f"ask for fewer tokens, or use another disk"
         )
-    return f"disk: {_gigabytes(needed)} needed in {folder}, {_gigabytes(free)} free"
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:,.2f} GB"
+    return f"disk: {size_text(needed)} needed in {folder}, {size_text(free)} free"
 
 
 class Patience:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..files import size_text
 from .corpus import SPLITS, Counts, Manifest, SourceInfo
 from .encode import Encoded, Survey
 from .sources import Sources
@@ -72,7 +73,7 @@ def survey_lines(sources: Sources, found: Survey) -> list[str]:
     """What was read and what was skipped."""
     skipped = {"empty document": found.empty, "hidden file": sources.hidden, "binary file": sources.binary}
     some = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in skipped.items() if count)
-    lines = [f"text: {_size(int(found.sizes.sum()))} in {len(found.sizes):,} documents"]
+    lines = [f"text: {size_text(found.sizes.sum())} in {len(found.sizes):,} documents"]
     if some:
         lines.append(f"skipped: {some}")
     if found.replaced:
@@ -102,11 +103,3 @@ def manifest_lines(manifest: Manifest) -> list[str]:
     if manifest.lost_share > WARN_SHARE:
         lines.append(f"warning: the tokenizer {name} loses {manifest.lost_share:.1%} of the text: is it the right one?")
     return lines
-
-
-def _size(count: int) -> str:
-    """Bytes for people: "812 bytes", "2.8 MB"."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} bytes"

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-ROWS = 512
-"""Rows of a chunk. Measured on a CPU with vocabularies of 1024 and 4096: 256 to 512 are best, 128 and 1024 slower."""
+from . import LOGIT_ROWS
 
 
 def linear_cross_entropy(hidden_BTD: Tensor, weight_VD: Tensor, labels_BT: Tensor) -> Tensor:
@@ -41,8 +40,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if with_gradients:
             hidden_gradient_ND = torch.empty_like(x_ND)
             weight_gradient_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
-        for start in range(0, len(x_ND), ROWS):
-            rows = slice(start, start + ROWS)
+        for start in range(0, len(x_ND), LOGIT_ROWS):
+            rows = slice(start, start + LOGIT_ROWS)
             x_CD, labels_C = x_ND[rows], labels_N[rows].clamp(min=0)
             scored_C = labels_N[rows] != -100
             logits_CV = F.linear(x_CD, w_VD).float()

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..cost import short
+from ..files import size_text
 from ..model.head_schedule import HeadSchedule
-from ..study.estimate import EVALUATION_COST, Estimate, check_disk, duration, gigabytes
+from ..study.estimate import EVALUATION_COST, Estimate, check_disk, duration
 from ..study.plan import RunKey
 from ..study.planning import estimator
 from .studies import PlannedStudy, finished, identity
@@ -161,8 +162,8 @@ def plan_lines(plan: Plan, out: Path) -> list[str]:
         f"time: {bound} {_hours(plan.device_seconds)} of one device, at {whole.speed:,.0f} tokens/s a process, "
         f"{whole.speed_source}; {whole.jobs} side by side here"
     )
-    lines.append(f"memory: about {gigabytes(plan.memory_bytes)} a process, counted in float32")
-    lines.append(f"disk: {gigabytes(whole.disk_bytes)} for checkpoints at the most")
+    lines.append(f"memory: about {size_text(plan.memory_bytes)} a process, counted in float32")
+    lines.append(f"disk: {size_text(whole.disk_bytes)} for checkpoints at the most")
     if warning := check_disk(whole, out):
         lines.append(warning)
     if plan.budget_seconds is not None:

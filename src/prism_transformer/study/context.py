@@ -5,10 +5,10 @@ from typing import Any
 
 from ..data import Corpus, packing
 from ..errors import InputError
-from ..files import read_json
+from ..files import read_json, size_text
 from ..settings import to_mapping
 from ..training.metrics import ENVIRONMENT
-from .estimate import duration, gigabytes
+from .estimate import duration
 from .folder import Study
 from .measured import RunResult
 from .planning import plan_of
@@ -23,6 +23,7 @@ def report_context(study: Study, runs: Sequence[RunResult], results: Mapping[str
     machines = environments(study)
     first = machines[0] if machines else {}
     notes = [f"The runs were trained on {len(machines)} different machines or versions."] if len(machines) > 1 else []
+    corpus = None
     try:
         corpus = study.open_corpus()
     except InputError as error:  # a study whose text was removed can still be judged
@@ -36,7 +37,7 @@ def report_context(study: Study, runs: Sequence[RunResult], results: Mapping[str
         "settings": to_mapping(study.file.recipe) | {"study": to_mapping(study.file.study)},
         "versions": first.get("versions", {}),
         "machine": machine,
-        "plan": plan_rows(study, runs, results),
+        "plan": plan_rows(study, runs, results, corpus),
         "notes": notes,
     }
 
@@ -74,9 +75,11 @@ def text_notes(study: Study, corpus: Corpus) -> list[str]:
     return notes
 
 
-def plan_rows(study: Study, runs: Sequence[RunResult], results: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The plan beside what happened, a row each."""
-    planned = plan_of(study, None)
+def plan_rows(
+    study: Study, runs: Sequence[RunResult], results: Mapping[str, Any], corpus: Corpus | None
+) -> list[dict[str, str]]:
+    """The plan beside what happened, a row each; without its text a study's disk is that of the recipe's vocabulary."""
+    planned = plan_of(study, corpus)
     budget, seconds = study.file.study.budget, planned.training_seconds
     expected = [f"budget {budget}"] if budget else []
     expected += [f"about {duration(seconds)} of training in all, {planned.speed_source}"] if seconds else []
@@ -95,8 +98,8 @@ def plan_rows(study: Study, runs: Sequence[RunResult], results: Mapping[str, Any
         ),
         (
             "Disk for checkpoints",
-            f"{gigabytes(planned.disk_bytes)} at the most",
-            f"{gigabytes(checkpoint_bytes(study))}",
+            f"{size_text(planned.disk_bytes)} at the most",
+            f"{size_text(checkpoint_bytes(study))}",
         ),
         ("Smallest difference to be found", _nats(planned.detectable), _nats(measured)),
         ("Looks", "1", str(results["endpoint"]["look"])),

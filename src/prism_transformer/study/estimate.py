@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 from ..cost import short
 from ..errors import InputError
+from ..files import size_text
 from ..training.recipe import Recipe
+from ..training.saving import checkpoint_bytes
 from .arms import Arm
 from .plan import StudySettings, order_runs, planned_tokens
 from .statistics import detectable_difference, look_alpha
@@ -20,10 +22,6 @@ EVALUATION_COST = 1 / 3
 
 START_SECONDS = 10.0
 """for a process to import torch and open the text"""
-
-CHECKPOINT_COPIES = 3
-"""float32 values on disk for each parameter: the weight and AdamW's two moments"""
-
 
 SpeedSource = Literal["measured here", "by the first steps", "from the matrix products alone"]
 """Where a speed is from; no training reaches the last one."""
@@ -100,7 +98,6 @@ def estimate(
     rates = settings.lr or (recipe.optimizer.lr,)
     runs = order_runs([arm.name for arm in arms], range(settings.seeds), rates)
     parameters = recipe.model.cost(vocab_size).parameters
-    on_disk = 4 * (CHECKPOINT_COPIES * parameters + 16 * vocab_size)
     return Estimate(
         arms=len(arms),
         seeds=settings.seeds,
@@ -113,7 +110,7 @@ def estimate(
         evaluated_tokens=len(runs) * evaluated_tokens(recipe, validation_tokens),
         speed=speed.tokens_per_second if speed else None,
         speed_source=speed.source if speed else "measured here",
-        disk_bytes=len(runs) * (recipe.training.keep + 1) * on_disk,
+        disk_bytes=len(runs) * (recipe.training.keep + 1) * checkpoint_bytes(recipe, vocab_size),
         detectable=_detectable(settings),
     )
 
@@ -139,13 +136,9 @@ def check_disk(found: Estimate, folder: Path) -> str | None:
     if free >= found.disk_bytes:
         return None
     return (
-        f"warning: the checkpoints may take {gigabytes(found.disk_bytes)}, but {place} has {gigabytes(free)} free; "
+        f"warning: the checkpoints may take {size_text(found.disk_bytes)}, but {place} has {size_text(free)} free; "
         "lower --keep, or use another volume"
     )
-
-
-def gigabytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
 
 
 def duration(seconds: float) -> str:
@@ -182,7 +175,7 @@ def describe(found: Estimate) -> list[str]:
     ]
     if time := time_sentence(found):
         lines.append(time)
-    lines.append(f"disk: {gigabytes(found.disk_bytes)} for checkpoints at the most")
+    lines.append(f"disk: {size_text(found.disk_bytes)} for checkpoints at the most")
     if found.detectable is not None:
         lines.append(
             f"can find: a difference of {found.detectable:.3f} nats or more, in 4 of 5 such studies "

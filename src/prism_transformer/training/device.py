@@ -31,6 +31,13 @@ class Device:
         tensor = torch.from_numpy(ids)
         return (tensor.pin_memory() if self.device.type == "cuda" else tensor).to(self.device, non_blocking=True)
 
+    def memory(self) -> int | None:
+        """Bytes of a GPU's memory; None elsewhere."""
+        if self.device.type != "cuda":
+            return None
+        size: int = torch.cuda.get_device_properties(self.device).total_memory
+        return size
+
     def memory_peak(self) -> int | None:
         """Most bytes that tensors took on the device; None where that is not counted."""
         return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None

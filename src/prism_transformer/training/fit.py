@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from ..kernels import LOGIT_ROWS
 from ..model.head_schedule import divisors
 from .recipe import Recipe, with_training
 from .saving import checkpoint_bytes
@@ -18,8 +19,20 @@ from .saving import checkpoint_bytes
 Way = Literal["one", "ddp", "fsdp"]
 USABLE = 0.9
 """Part of a device's memory that tensors can fill: the rest goes to the driver and to gaps between them."""
-_LOGIT_ROWS = 512  # of the CPU's loss, which holds a chunk of logits at a time
 _MOST_RANKS = 4096
+
+
+def choose_way(asked: Literal["auto", "ddp", "fsdp"], parameters: int, *, ranks: int, gpu_bytes: int | None) -> Way:
+    """`asked`, or where that is auto the simplest that fits.
+
+    That is DDP on CPUs (`gpu_bytes` None), and where weights, gradients and moments (16 bytes a parameter) take less
+    than half of a GPU.
+    """
+    if ranks == 1:
+        return "one"
+    if asked != "auto":
+        return asked
+    return "ddp" if gpu_bytes is None or 16 * parameters < gpu_bytes / 2 else "fsdp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +63,7 @@ def rank_memory(recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: b
         accumulates = recipe.accumulation(ranks) > 1
         gradients = whole.gradients if accumulates else whole.gradients // shares + 4 * sum(layers[-1:])
     rows = micro_batch * model.context
-    chunk = min(rows, _LOGIT_ROWS) * model.rows(vocab_size) * 8 + 4 * cost.embedding_parameters
+    chunk = min(rows, LOGIT_ROWS) * model.rows(vocab_size) * 8 + 4 * cost.embedding_parameters
     return RankMemory(
         weights=whole.weights // shares,
         gradients=gradients,
@@ -85,14 +98,8 @@ def fit(recipe: Recipe, vocab_size: int, *, ranks: int, device_bytes: int, on_cp
     def needed(recipe: Recipe, way: Way, ranks: int) -> RankMemory:
         return rank_memory(recipe, vocab_size, way=way, ranks=ranks, low=low, plain_loss=not on_cpu)
 
-    asked = recipe.device.parallel
-    if ranks == 1:
-        way: Way = "one"
-    elif asked != "auto":
-        way = asked
-    else:  # as parallel.choose_way
-        states = 16 * recipe.model.cost(vocab_size).parameters
-        way = "ddp" if on_cpu or states < device_bytes / 2 else "fsdp"
+    parameters = recipe.model.cost(vocab_size).parameters
+    way = choose_way(recipe.device.parallel, parameters, ranks=ranks, gpu_bytes=None if on_cpu else device_bytes)
     memory, usable = needed(recipe, way, ranks), USABLE * device_bytes
     remedy = None
     if memory.total > usable:

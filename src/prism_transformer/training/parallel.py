@@ -9,7 +9,7 @@ no memory, and receive their tensors from rank 0. So any number of processes sta
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,9 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ..model.configuration_prism import PrismConfig
 from ..model.modeling_prism import PrismForCausalLM, PrismRotaryEmbedding
 from .device import Device
+from .fit import Way
 from .world import World
-
-Way = Literal["one", "ddp", "fsdp"]
 
 
 class ParallelModel:
@@ -145,19 +144,6 @@ class ParallelModel:
         full = tensor.detach()
         full = full.full_tensor() if isinstance(full, DTensor) else full
         return full.cpu().contiguous() if self._world.is_main else None
-
-
-def choose_way(asked: Literal["auto", "ddp", "fsdp"], parameters: int, device: Device, world: World) -> Way:
-    """`asked`, or where that is auto the simplest that fits: DDP where weights, gradients and moments (16 bytes a
-    parameter) take less than half of the device."""
-    if world.size == 1:
-        return "one"
-    if asked != "auto":
-        return asked
-    if device.device.type != "cuda":
-        return "ddp"
-    memory = torch.cuda.get_device_properties(device.device).total_memory
-    return "ddp" if 16 * parameters < memory / 2 else "fsdp"
 
 
 def on_meta(config: PrismConfig) -> PrismForCausalLM:

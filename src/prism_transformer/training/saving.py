@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from ..errors import RunError
+from ..files import size_text
 from .recipe import Recipe
 
 DEFAULT_MINUTES = 10.0
@@ -54,20 +55,12 @@ def check_space(checkpoints: Path, recipe: Recipe, vocab_size: int) -> str | Non
     there = sum(file.stat().st_size for file in checkpoints.glob("step-*/*"))
     volume = next(path for path in (checkpoints, *checkpoints.parents) if path.exists())
     free = shutil.disk_usage(volume).free
-    told = f"a checkpoint takes {_size(one)}, and {_size(free)} are free"
+    told = f"a checkpoint takes {size_text(one)}, and {size_text(free)} are free"
     if free < one:
         raise RunError(f"{checkpoints}: no space left on the disk: {told}; free some, or choose another folder")
     if free + there < kept * one:
         return (
-            f"warning: {checkpoints}: {told}, but up to {kept} lie there at a time ({_size(kept * one)}); free some, "
-            "or lower keep"
+            f"warning: {checkpoints}: {told}, but up to {kept} lie there at a time ({size_text(kept * one)}); "
+            "free some, or lower keep"
         )
     return None
-
-
-def _size(n_bytes: int) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if n_bytes < 1000 or unit == "GB":
-            break
-        n_bytes /= 1000  # type: ignore[assignment]
-    return f"{n_bytes:,.1f} {unit}" if unit != "bytes" else f"{n_bytes} bytes"

@@ -25,10 +25,11 @@ from ..kernels.choose import use_fast_paths
 from ..settings import from_mapping
 from .build import Start, check_ranks_agree, compile_layers, read_start
 from .device import Device
+from .fit import choose_way
 from .metrics import Metrics, Stopwatch, Window
 from .optimizer import learning_rate, make_optimizer, set_learning_rate
 from .origin import Origin
-from .parallel import ParallelModel, choose_way, optimizer_tensors, restore_optimizer
+from .parallel import ParallelModel, optimizer_tensors, restore_optimizer
 from .recipe import Recipe
 from .saving import SaveClock
 from .signals import ECHO_SECONDS, stop_signals
@@ -87,7 +88,8 @@ class Session:
 
         told = self.world.on_main(read)
         position = from_mapping(Position, told["position"], where="position")
-        way = choose_way(self.recipe.device.parallel, told["parameters"], self.device, self.world)
+        asked, ranks = self.recipe.device.parallel, self.world.size
+        way = choose_way(asked, told["parameters"], ranks=ranks, gpu_bytes=self.device.memory())
         self.parallel = ParallelModel(start.model, way, self.device, self.world)
         self.model = self.parallel.model
         use_fast_paths(self.model, self.device.device, self.device.dtype)
