@@ -14,6 +14,8 @@ import pytest
 from prism_transformer.cli import compare as compare_verb
 from prism_transformer.cli import main
 from prism_transformer.study import compare as compare_module
+from prism_transformer.study import measure
+from prism_transformer.study.estimate import Speed
 from prism_transformer.study.folder import Study
 from prism_transformer.study.worker import work
 from prism_transformer.training.loop import train
@@ -269,7 +271,11 @@ def test_a_recipe_elsewhere_names_the_study_after_its_file(
     assert "is a file" not in capsys.readouterr().err
 
 
-def test_a_spread_that_was_measured_elsewhere_is_not_taken_for_this_study(in_empty_folder, capsys) -> None:
+def test_a_spread_that_was_measured_elsewhere_is_not_taken_for_this_study(
+    in_empty_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "training_speed", lambda *_, **__: Speed(1000.0, "measured here"))
+
     def detectable(*argv: str) -> object:
         assert run("--recipe", "demo", "--dry-run", "--json", *argv) == 0
         return json.loads(capsys.readouterr().out)["detectable"]
@@ -280,7 +286,9 @@ def test_a_spread_that_was_measured_elsewhere_is_not_taken_for_this_study(in_emp
     assert isinstance(detectable("--tokens", "1024000", "--expected-sd", "0.01"), float)
 
 
-def test_torchrun_is_refused_since_every_rank_would_begin_the_study(monkeypatch, in_empty_folder, capsys) -> None:
+def test_torchrun_is_refused_since_every_rank_would_begin_the_study(
+    in_empty_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run("--recipe", "demo", "--dry-run") == 2
     assert "without torchrun" in capsys.readouterr().err

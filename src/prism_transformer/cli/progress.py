@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ..study.estimate import describe, time_sentence
+from ..study.estimate import Estimate, describe, time_sentence
 from ..study.folder import Study
 from ..study.planning import first_speed, plan_of
 from ..study.runner import Progress as StudyProgress
@@ -79,23 +79,21 @@ class CompareProgress(_Live):
         self._started = time.monotonic()
         self._has_loss = False
         self._study: Study | None = None
-        self._is_timed = False
+        self._plan: Estimate | None = None
 
     def begin(self, study: Study) -> None:
         """The text is prepared and the runs are known: say the plan of what is left to train."""
-        plan = plan_of(study, study.open_corpus())
-        self._study = study
-        self._bar.update(self._task, total=plan.tokens)
+        self._study, self._plan = study, plan_of(study, study.open_corpus())
+        self._bar.update(self._task, total=self._plan.tokens)
         if any(study.status(run) == "pending" for run in study.runs):
-            self._is_timed = plan.speed is not None
-            for line in describe(plan):
+            for line in describe(self._plan):
                 self.say(line)
 
     def _say_time(self) -> None:
         """The first steps of training are the measurement."""
-        if self._study and not self._is_timed and first_speed(self._study):
-            self._is_timed = True
-            self.say(time_sentence(plan_of(self._study, self._study.open_corpus())) or "")
+        if self._study and self._plan and self._plan.speed is None and (speed := first_speed(self._study)):
+            self._plan = self._plan.at(speed)
+            self.say(time_sentence(self._plan) or "")
 
     def show(self, progress: StudyProgress) -> None:
         """Take how far every run is."""
