@@ -1,5 +1,6 @@
 """What is exported loads elsewhere and answers as the run does."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -143,7 +144,7 @@ def onnx(tmp_path_factory):
     load_tokenizer("bytes").save(folder / "run")
     found = export(folder / "run", "onnx", folder / "out")
     session = onnxruntime.InferenceSession(folder / "out" / "model.onnx", providers=["CPUExecutionProvider"])
-    return model, found, session
+    return model, found, session, folder / "out"
 
 
 def run_onnx(session, ids, mask, past=None):
@@ -162,7 +163,7 @@ def run_onnx(session, ids, mask, past=None):
 
 
 def test_the_graph_answers_as_the_model_for_a_prompt_and_token_by_token(onnx):
-    _, found, session = onnx
+    _, found, session, _ = onnx
     assert set(found.distances) == {"prefill", "decode"}
     assert max(found.distances.values()) < 1e-4
     assert {"model.onnx", "model.onnx.data", "golden.safetensors", "README.md", "bytes.json"} <= set(found.files)
@@ -171,9 +172,21 @@ def test_the_graph_answers_as_the_model_for_a_prompt_and_token_by_token(onnx):
     assert [shapes[f"past_key_values.{layer}.key"][1::2] for layer in range(3)] == [[1, 32], [2, 16], [4, 8]]
 
 
+def test_the_identity_of_a_graph_is_about_the_files_that_are_there(onnx):
+    *_, folder = onnx
+    identity = json.loads((folder / "identity.json").read_text())
+    assert set(identity["sha256"]) == {
+        "config.json", "generation_config.json", "golden.safetensors", "model.onnx", "model.onnx.data",
+    }  # fmt: skip
+    for name, stated in identity["sha256"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == stated, name
+    with pytest.raises(InputError, match="a graph for onnxruntime and no weights"):
+        load(folder)
+
+
 @torch.no_grad()
 def test_the_graph_generates_what_the_model_generates_from_padded_prompts(onnx):
-    model, _, session = onnx
+    model, _, session, _ = onnx
     ids = torch.tensor([[256, 256, 256, 72, 105], [256, 84, 104, 101, 32]])
     mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     settings = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}

@@ -18,6 +18,8 @@ from ..model.modeling_prism import PrismForCausalLM
 from ..settings import read_yaml
 
 RECIPE, STUDY = "recipe.yaml", "study.yaml"
+GRAPH = "model.onnx"
+"""In a folder that was exported for onnxruntime, in the place of weights."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def load(path: Path | str, *, tokenizer: str | None = None) -> LoadedModel:
     run, folder = _run_and_weights(path)
     if run is None and not (folder / "config.json").is_file():
         raise InputError(f"{path} is no run, no checkpoint and no Hugging Face model: it has no config.json")
+    if (folder / IDENTITY).is_file() and (folder / GRAPH).is_file():
+        raise InputError(f"{path} holds a graph for onnxruntime and no weights; give the run that was exported to it")
     with quiet_transformers():
         if (folder / IDENTITY).is_file():
             model: PreTrainedModel = load_model(folder)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import GOLDEN_TOLERANCE, quiet_transformers, save_model
+from ..checkpoint import GOLDEN_TOLERANCE, IDENTITY, quiet_transformers, save_model
 from ..data import Tokenizer, load_tokenizer
 from ..errors import InputError
-from ..evaluation.loading import LoadedModel, load
+from ..evaluation.loading import GRAPH, LoadedModel, load
+from ..files import checksums, read_json, write_json
 from ..model.head_schedule import HeadSchedule
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import nearest
 from .fresh_process import load_hugging_face, load_onnx
-from .llama import WEIGHTS
 from .model_card import model_card
 from .new_folder import new_folder
 from .tokenizer_files import PROBE, copy_tokenizer, write_tokenizer
@@ -51,12 +51,21 @@ def export(run: Path | str, target: str, out: Path, *, tokenizer: str | None = N
         else:
             from .onnx_graph import write_onnx
 
-            write_onnx(model, folder / "model.onnx")
+            write_onnx(model, folder / GRAPH)
             distances = _within_tolerance(load_onnx(folder), out)
-            for name in (WEIGHTS, *(path.name for path in folder.glob("*.py"))):
-                (folder / name).unlink()
+            _leave_the_graph(folder)
         files = tuple(sorted(path.name for path in folder.iterdir()))
     return Exported(target, str(model.config.head_schedule), files, distances)
+
+
+def _leave_the_graph(folder: Path) -> None:
+    """Take out weights and code, which the graph stands for, and state the checksums of what is there now."""
+    for path in (*folder.glob("model*.safetensors*"), *folder.glob("*.py")):
+        path.unlink()
+    identity = read_json(folder / IDENTITY)
+    named = {*(folder / name for name in identity["sha256"]), *folder.glob(f"{GRAPH}*")}
+    there = sorted(path for path in named if path.is_file())
+    write_json(folder / IDENTITY, identity | {"sha256": checksums(there)})
 
 
 def _check_target(target: str) -> None:
