@@ -37,6 +37,16 @@ def test_prompts_of_a_file_become_json_lines(run, in_empty_folder, capsys):
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == found
 
 
+def test_a_prompt_that_comes_again_gets_another_text(run, in_empty_folder, capsys):
+    (in_empty_folder / "prompts.txt").write_text("The cat\n" * 3)
+    options = ["--prompts", "prompts.txt", "--batch-size", "1", "--temperature", "1.5", "--max-tokens", "12"]
+    assert main(["generate", run, *options]) == 0
+    printed = capsys.readouterr().out
+    assert len({json.loads(line)["text"] for line in printed.splitlines()}) == 3
+    assert main(["generate", run, *options]) == 0
+    assert capsys.readouterr().out == printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

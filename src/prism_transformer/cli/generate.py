@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +14,9 @@ from .recipes import CONFIG, refuse_misread
 
 if TYPE_CHECKING:
     from ..evaluation.generation import Generated
+
+BATCH_SEED_OFFSET = 1_000_003
+"""Between the seeds of two batches: with one seed for all, a prompt that comes again would get the same text again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +133,10 @@ def _whole(loaded: Any, prompts: Sequence[str], sampling: Any, options: Generate
 
     found: list[Generated] = []
     total = 0.0
-    for start in range(0, len(prompts), options.batch_size):
+    for number, start in enumerate(range(0, len(prompts), options.batch_size)):
         batch = prompts[start : start + options.batch_size]
-        texts, seconds = generate(loaded, batch, sampling=sampling, max_tokens=options.max_tokens, stop=options.stop)
+        own = replace(sampling, seed=(sampling.seed + number * BATCH_SEED_OFFSET) % 2**63)
+        texts, seconds = generate(loaded, batch, sampling=own, max_tokens=options.max_tokens, stop=options.stop)
         total += seconds
         found += texts
         for text in texts:
