@@ -224,9 +224,13 @@ def test_same_text_gives_the_same_corpus_anywhere(settings: DataSettings, tmp_pa
 
 
 def test_touched_source_is_the_same_source(settings: DataSettings, lines: Path, tmp_path: Path) -> None:
-    prepare(settings, tmp_path / "out", say=quiet)
+    out, said = tmp_path / "out", list[str]()
+    made = prepare(settings, out, say=quiet)
+    written = {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
     os.utime(lines, ns=(1, 1))
-    prepare(settings, tmp_path / "out", say=quiet)
+    assert prepare(settings, out, say=said.append).fingerprint == made.fingerprint
+    assert said == [f"data: {out} holds this text, prepared with these settings"]
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"} == written
 
 
 def test_gone_sources_do_not_matter_to_what_is_prepared(settings: DataSettings, lines: Path, tmp_path: Path) -> None:
