@@ -1,5 +1,6 @@
 """FineWeb's ready shards from a folder that holds its files."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -122,8 +123,6 @@ class Hub:
         Path(target).write_bytes(content)
 
     def info(self, name: str) -> dict[str, object]:
-        import hashlib
-
         content = (self._folder / Path(name).name).read_bytes()
         return {"size": len(content), "lfs": {"sha256": hashlib.sha256(content).hexdigest()}}
 
@@ -145,7 +144,11 @@ def test_the_hub_is_asked_at_the_pinned_revision_and_a_broken_file_again(
     assert len(corpus.split("train")) == 1000 and waits == [1, 2]
     stated = json.loads((tmp_path / "out" / "source.json").read_text())
     assert stated["revision"] == "889765ea1f903759787add96995d81171b632d0c"
-    assert stated["files"]["fineweb_train_000001.bin"]["size"] == 1024 + 2 * 1000
+    whole = (hub / "fineweb_train_000001.bin").read_bytes()
+    assert stated["files"]["fineweb_train_000001.bin"] == {
+        "size": 1024 + 2 * 1000,
+        "sha256": hashlib.sha256(whole).hexdigest(),
+    }
 
 
 def test_a_hub_that_stays_away_ends_in_a_sentence(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,6 @@ fineweb_val_000000.bin              100M tokens
 source.json                         where they are from, their sizes and sha256; written last
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import read_json
+from ..files import checksums, read_json, write_json
 from .corpus import Corpus
 from .fineweb_network import Patience, parse_tokens, require_room
 from .publish import claim, publish
@@ -99,9 +97,10 @@ def _fetch_all(settings: FineWebShardSettings, names: list[str], folder: Path, p
     missing = [name for name in names if name not in there]
     say(require_room(folder, len(missing) * (HEADER_BYTES + 2 * SHARD_TOKENS)))
     place = _Place(settings, Patience(say))
+    files = {}
     for number, name in enumerate(missing, start=1):
         unfinished = partial / f".{name}.tmp"
-        place.get(name, unfinished)
+        files[name] = place.get(name, unfinished)
         try:
             _check(unfinished, name)
         except InputError:
@@ -109,10 +108,10 @@ def _fetch_all(settings: FineWebShardSettings, names: list[str], folder: Path, p
             raise
         unfinished.rename(partial / name)
         say(f"[{number}/{len(missing)}] {name}")
-    files = {name: _described(partial / name if (partial / name).exists() else folder / name) for name in names}
-    content = {**_stated(settings), "files": files}
-    (partial / f".{SOURCE}.tmp").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (partial / f".{SOURCE}.tmp").rename(partial / SOURCE)
+    for name in names:
+        if name not in files:  # an earlier call has fetched it
+            files[name] = _described(partial / name if (partial / name).exists() else folder / name)
+    write_json(partial / SOURCE, {**_stated(settings), "files": {name: files[name] for name in names}})
 
 
 def _check(path: Path, name: str) -> None:
@@ -129,8 +128,7 @@ def _check(path: Path, name: str) -> None:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {"size": path.stat().st_size, "sha256": checksums([path])[path.name]}
 
 
 class _Place:
@@ -144,14 +142,15 @@ class _Place:
         hub = f"hf://datasets/{settings.source}@{settings.revision}"
         self._files, self._root = url_to_fs(stated["source"] if self._is_local else hub)
 
-    def get(self, name: str, target: Path) -> None:
-        """Copy one file. The hub's must have the size and the sha256 that the hub states."""
+    def get(self, name: str, target: Path) -> dict[str, Any]:
+        """Copy one file; its size and sha256. The hub's must have those that the hub states."""
         while True:
             try:
                 self._files.get_file(f"{self._root}/{name}", str(target))
-                self._compare(name, target)
+                found = _described(target)
+                self._compare(name, found)
                 self._patience.worked()
-                return
+                return found
             except FileNotFoundError:
                 raise InputError(f"{self._name}: has no {name}; it is not the data set, or only a part of it") from None
             except InputError:
@@ -161,9 +160,8 @@ class _Place:
                     raise
                 self._patience.failed(f"fetching {name}", error)
 
-    def _compare(self, name: str, target: Path) -> None:
+    def _compare(self, name: str, found: dict[str, Any]) -> None:
         stated = self._files.info(f"{self._root}/{name}")
-        found = _described(target)
         sha256 = (stated.get("lfs") or {}).get("sha256")
         if found["size"] != stated["size"] or (sha256 and found["sha256"] != sha256):
-            raise OSError(f"{target.name}: {found['size']:,} bytes came that are not the hub's {stated['size']:,}")
+            raise OSError(f"{name}: {found['size']:,} bytes came that are not the hub's {stated['size']:,}")
