@@ -68,6 +68,11 @@ def test_all_is_every_target_that_a_scale_has() -> None:
     assert "ablation" not in [target.name for target in find_targets(["all"], "large")]
 
 
+def test_the_zero_shot_table_is_that_of_the_losses_runs() -> None:
+    assert find_targets(["table3"], "large") == find_targets(["table2"], "large") == [TARGETS["table2"]]
+    assert find_targets(["table3", "attention", "table2"], "small") == [TARGETS["table2"], TARGETS["attention"]]
+
+
 @pytest.mark.parametrize(
     ("names", "scale", "expected"),
     [

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from ..data import prepare
 from ..errors import InputError
 from ..reproduce.plan import Plan, make_plan, plan_lines
 from ..reproduce.run import Watch, reproduce
-from ..reproduce.studies import PlannedStudy, plan_studies, text_of
+from ..reproduce.studies import TEXT, PlannedStudy, plan_studies, text_of
 from ..reproduce.targets import REHEARSAL, find_targets, load_scale
 from ..study.estimate import parse_duration
 from ..study.folder import Study
@@ -36,8 +37,8 @@ class Reproduce:
     The same command goes on where it was ended; several processes and machines may share the folder."""
 
     targets: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TARGET [TARGET ...]")] = ()
-    """table2 (loss, speed, zero-shot), ablation (eight schedules), attention (distance by layer), controls (what the
-    paper lacks: every uniform-N, reversed, shuffled), or all."""
+    """table2 (loss, speed, zero-shot; also as table3), ablation (eight schedules), attention (distance by layer),
+    controls (what the paper lacks: every uniform-N, reversed, shuffled), or all."""
     scale: str = "small"
     """small (124M), medium (354M), large (757M), or rehearsal: all of it on two cores in minutes, no evidence."""
     seeds: int | None = None
@@ -74,7 +75,7 @@ def main(argv: list[str]) -> int:
     asked = _with_options(scale.recipe, options)
     recipe = text_of(asked, folder)
     studies = plan_studies(targets, scale, recipe, folder, seeds=options.seeds, jobs=options.jobs)
-    problems = () if (folder / "text").exists() else text_problems(asked)
+    problems = () if (folder / TEXT).exists() else text_problems(asked)
     plan = make_plan(
         options.scale,
         studies,
@@ -86,14 +87,14 @@ def main(argv: list[str]) -> int:
     if options.dry_run and options.json:
         print(json.dumps(plan.mapping()))
         return 0
-    say = _to_stderr if options.json else print
+    say = partial(print, file=sys.stderr) if options.json else print
     _show_plan(plan, options.out, say)
     if options.dry_run:
         return 0
     if problems:
         raise InputError([*problems, *_how_to_get_text(options)])
     if recipe.data.paths != asked.data.paths:
-        prepare(asked.data, folder / "text", say=say)
+        prepare(asked.data, folder / TEXT, say=say)
     sections = _reproduce(options, studies, budget)
     _show(sections, [study.folder for study in studies], as_json=options.json)
     return 0
@@ -134,10 +135,6 @@ def _show_plan(plan: Plan, out: Path, say: Callable[[str], None]) -> None:
         for line in textwrap.wrap(f"warning: {problem}", 80, subsequent_indent="  "):
             say(line)
     say("")
-
-
-def _to_stderr(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 class _Progress:

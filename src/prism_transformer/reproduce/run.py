@@ -117,10 +117,14 @@ def _measure(study: Study, planned: PlannedStudy, scale: str, eval_data: Path | 
     with torch_settings_kept():
         how = computation(device, watch.on_items)
         if "table2" in names:
-            limit = REHEARSAL_ITEMS if scale == REHEARSAL else None
-            score_study(study, how, folder=eval_data, limit=limit, say=watch.say, begin=watch.begin_model)
+            score_study(study, how, folder=eval_data, limit=_items(scale), say=watch.say, begin=watch.begin_model)
         if "attention" in names:
             _measure_attention(study, how.device, watch)
+
+
+def _items(scale: str) -> int | None:
+    """Of each task; None: all."""
+    return REHEARSAL_ITEMS if scale == REHEARSAL else None
 
 
 def _measure_attention(study: Study, device: Any, watch: Watch) -> None:
@@ -142,14 +146,13 @@ def _measure_attention(study: Study, device: Any, watch: Watch) -> None:
 def write_sections(study: Study, planned: PlannedStudy, scale: str) -> list[dict[str, Any]]:
     """Set what the study has beside the paper, and keep it in the study's folder."""
     results = read_results(study.folder)
-    limit = REHEARSAL_ITEMS if scale == REHEARSAL else None
     sections = [
         section(
             target.name,
             scale,
             results,
             zero_shot=read_zero_shot(study.folder) or {},
-            zero_shot_label=label(limit),
+            zero_shot_label=label(_items(scale)),
             attention=read_attention(study.folder),
         )
         for target in planned.targets
