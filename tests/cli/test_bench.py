@@ -50,6 +50,7 @@ def test_attention_alone(in_empty_folder, capsys):
         (["--arms", "prisn"], ["prisn"]),
         (["--kernels", "--head-dims", "5", "0"], ["--head-dims 5 does not divide d_model=16", "--head-dims 0 must be"]),
         (["--contexts", "8"], ["belong to --kernels"]),
+        (["--kernels", "--require-fused"], ["--kernels times none"]),
         (["--context", "1"], ["decoding takes a context of at least 2"]),
         (["--device", "cuda:9"], ["cuda:9 is not here"]),
     ],
@@ -69,5 +70,6 @@ def test_require_fused(in_empty_folder, capsys, monkeypatch):
 
     monkeypatch.setattr(module, "attention_kernels", lambda model, run: ["flash", PLAIN])
     arguments = ["bench", *QUICK, "--no-memory", "--arms", "uniform", "--work", "prefill", "--require-fused"]
-    assert main(arguments) == 2
+    assert main([*arguments, "--out", "kept"]) == 2
+    assert Path("kept/bench.json").is_file(), "what was measured is not lost"
     assert "layer 2: prefill runs without a fused attention kernel (head dim 4)" in capsys.readouterr().err

@@ -77,6 +77,8 @@ def main(argv: list[str]) -> int:
 
         written += draw(found, out)
     print(json.dumps(found) if options.json else "\n".join([*lines, "", *(f"written: {path}" for path in written)]))
+    if options.require_fused and (plain := _plain_attention(found)):
+        raise InputError(plain)  # after the figures are kept
     return 0
 
 
@@ -101,6 +103,8 @@ def _check(options: Bench, recipe: Recipe) -> list[Arm]:
         problems.append(f"context={recipe.model.context}: decoding takes a context of at least 2")
     if not options.kernels and (options.head_dims or options.contexts):
         problems.append("--head-dims and --contexts belong to --kernels")
+    if options.kernels and options.require_fused:
+        problems.append("--require-fused is about the layers of schedules, and --kernels times none; leave one out")
     d_model = recipe.model.d_model
     problems += [
         f"--head-dims {each} does not divide d_model={d_model}" for each in options.head_dims if d_model % max(each, 1)
@@ -123,7 +127,6 @@ def _check(options: Bench, recipe: Recipe) -> list[Arm]:
 
 def _bench(options: Bench, recipe: Recipe, arms: Sequence[Arm], progress: ScoreProgress) -> dict[str, Any]:
     from ..benchmark.bench import BenchSettings, bench
-    from ..benchmark.inspection import PLAIN
 
     settings = BenchSettings(
         works=tuple(dict.fromkeys(options.work)),
@@ -132,8 +135,14 @@ def _bench(options: Bench, recipe: Recipe, arms: Sequence[Arm], progress: ScoreP
         memory=options.memory,
     )
     recipes = {arm.name: arm.recipe(recipe, seed=0, lr=recipe.optimizer.lr) for arm in arms}
-    found = bench(recipes, settings, vocab_size=vocab_size(recipe), say=progress.say)
-    plain = [
+    return bench(recipes, settings, vocab_size=vocab_size(recipe), say=progress.say)
+
+
+def _plain_attention(found: dict[str, Any]) -> list[str]:
+    """Every layer whose attention is not fused, in a sentence."""
+    from ..benchmark.inspection import PLAIN
+
+    return [
         f"arm {name}, layer {number}: {work} runs without a fused attention kernel (head dim "
         f"{entry['head_dims'][number - 1]}); take one of at most 256, a multiple of 8"
         for name, entry in found["arms"].items()
@@ -141,9 +150,6 @@ def _bench(options: Bench, recipe: Recipe, arms: Sequence[Arm], progress: ScoreP
         for number, kernel in enumerate(kernels, start=1)
         if kernel == PLAIN
     ]
-    if options.require_fused and plain:
-        raise InputError(plain)
-    return found
 
 
 def _kernels(options: Bench, recipe: Recipe, arms: Sequence[Arm], progress: ScoreProgress) -> dict[str, Any]:
