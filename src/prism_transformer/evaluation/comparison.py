@@ -32,10 +32,9 @@ def compare(
     """The difference arm - baseline in each metric of one task: {metric, mean, low, high, p, decision, …}.
 
     Accuracies in shares; perplexities as nats per item or word, higher being better, and their ratio beside it; the
-    loss of a text in nats per token, lower being better. Runs
-    are paired by seed; two runs that have no seed in common are paired as they are, over items alone. One pair of
-    accuracies is judged by McNemar's exact test, everything else by the interval.
-    Raises InputError where the items are not the same.
+    loss of a text in nats per token, lower being better. Runs are paired by seed; two runs that have no seed in common
+    are paired as they are, over items alone. One pair of accuracies is judged by McNemar's exact test, everything else
+    by the interval. Raises InputError where the items are not the same.
     """
     pairs = _pairs(baseline, arm)
     if not pairs:
@@ -105,9 +104,7 @@ def _difference(metric: str, pairs: Sequence[Any], values: Sequence[Any], confid
     result = {"metric": metric, **interval._asdict(), "seeds": len(pairs), "items": first.shape[1]}
     if is_right_or_wrong:
         result["unit"] = "share"
-        if (
-            not differences.any()
-        ):  # the bootstrap knows no spread here: as many items may differ as Clopper-Pearson says
+        if not differences.any():  # no spread for the bootstrap: as many items may differ as Clopper-Pearson says
             bound = 1 - ((1 - confidence) / 2) ** (1 / first.shape[1])
             result |= {"low": -bound, "high": bound}
         if len(pairs) == 1:

@@ -84,7 +84,6 @@ def generate(
         raise InputError(problems)
     ids_BT, mask_BT = _left_padded(encoded, length, pad=tokenizer.end_of_text)
     ends = _end_ids(loaded)
-    stopping = _StopTexts(tokenizer, length, stop)
     began = time.perf_counter()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if model.device.type == "cuda" else []):
         torch.manual_seed(sampling.seed)
@@ -93,7 +92,7 @@ def generate(
             attention_mask=mask_BT.to(model.device),
             generation_config=_configuration(sampling, min(max_tokens, loaded.context - length), ends, tokenizer),
             logits_processor=LogitsProcessorList([_RealIdsOnly(tokenizer.vocab_size)]),
-            stopping_criteria=StoppingCriteriaList([stopping]),
+            stopping_criteria=StoppingCriteriaList([_StopTexts(tokenizer, length, stop)] if stop else []),
             streamer=_Streamer(tokenizer, stop, ends, on_text) if on_text else None,
         )
     seconds = time.perf_counter() - began
@@ -154,10 +153,8 @@ class _StopTexts(StoppingCriteria):
         self.tokenizer, self.prompt_length, self.stop = tokenizer, prompt_length, stop
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
-        over = [
-            bool(self.stop) and _cut(self.tokenizer.decode(row), self.stop)[1]
-            for row in input_ids[:, self.prompt_length :].tolist()
-        ]
+        rows = input_ids[:, self.prompt_length :].tolist()
+        over = [_cut(self.tokenizer.decode(row), self.stop)[1] for row in rows]
         return torch.tensor(over, device=input_ids.device)
 
 
