@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from io import TextIOWrapper
 from keyword import iskeyword
+from types import ModuleType
 
 VERBS = {
     "schedule": "design: which schedules are legal, which to try, what they cost",
@@ -58,6 +59,11 @@ def main(argv: list[str] | None = None) -> int:
     return _guarded(verb, rest)
 
 
+def verb_module(verb: str) -> ModuleType:
+    """The module of a verb, named after it as far as Python allows."""
+    return import_module(f".{verb}_" if iskeyword(verb) else f".{verb}", __name__)
+
+
 def _guarded(verb: str, arguments: list[str]) -> int:
     """Run a verb; what the user or the machine caused ends in a sentence and an exit code."""
     from ..errors import InputError, ending
@@ -67,8 +73,7 @@ def _guarded(verb: str, arguments: list[str]) -> int:
         if isinstance(stream, TextIOWrapper):  # "?" for ± where an encoding has none, as in a pipe on Windows
             stream.reconfigure(errors="replace")
     try:
-        module = f".{verb}_" if iskeyword(verb) else f".{verb}"
-        code: int = import_module(module, __name__).main(arguments)
+        code: int = verb_module(verb).main(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader of our output (head, less) has gone

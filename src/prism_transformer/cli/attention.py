@@ -10,6 +10,7 @@ import tyro
 
 from ..errors import InputError
 from .attention_tables import run_lines, study_lines
+from .eval import is_study
 from .progress import ScoreProgress
 from .recipes import CONFIG, refuse_misread
 
@@ -46,7 +47,7 @@ class Attention:
 def main(argv: list[str]) -> int:
     refuse_misread(argv)
     options = tyro.cli(Attention, args=argv, prog="prism attention", config=CONFIG)
-    studies = [path for path in options.runs if (path / "study.yaml").is_file()]
+    studies = [path for path in options.runs if is_study(path)]
     _check(options, studies)
     from ..training.device import choose_device, torch_settings_kept
     from ..training.recipe import DeviceSettings

@@ -3,11 +3,9 @@
 import contextlib
 import io
 import re
-from importlib import import_module
-from keyword import iskeyword
 
 from ..errors import InputError
-from . import VERBS
+from . import VERBS, verb_module
 
 SHELLS = ("bash", "zsh")
 FOR_ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
@@ -69,7 +67,6 @@ def _cases(words: dict[str, list[str]]) -> str:
 def _help(arguments: list[str]) -> str:
     """What `prism ARGUMENTS --help` prints."""
     verb, *rest = arguments
-    module = import_module(f".{verb}_" if iskeyword(verb) else f".{verb}", __package__)
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
-        module.main([*rest, "--help"])
+        verb_module(verb).main([*rest, "--help"])
     return printed.getvalue()

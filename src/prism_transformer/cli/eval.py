@@ -120,12 +120,13 @@ def _evaluate(options: Eval, progress: ScoreProgress) -> dict[str, Any]:
     texts = [scores.pop("text") for _, scores in found if "text" in scores]
     comparisons = compare_arms([{"text": each} for each in texts]) if same_items(texts) else []
     of_tasks = compare_arms([runs for _, runs in found])
-    if options.tasks and len(options.runs) == 1 and _is_study(options.runs[0]):
+    if options.tasks and len(options.runs) == 1 and is_study(options.runs[0]):
         _into_report(options, found, of_tasks)
     return {"runs": [entry for entry, _ in found], "comparisons": [*comparisons, *of_tasks]}
 
 
-def _is_study(path: Path) -> bool:
+def is_study(path: Path) -> bool:
+    """Whether a folder is that of a study."""
     from ..study.folder import STUDY
 
     return (path / STUDY).is_file()
@@ -177,7 +178,7 @@ def expand_studies(paths: Sequence[Path]) -> list[Path]:
 
     found: list[Path] = []
     for path in paths:
-        if not _is_study(path):
+        if not is_study(path):
             found.append(path)
             continue
         study = Study.open(path)
