@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -78,15 +79,11 @@ def _prepare(
 
 
 def _run(arguments: Any, settings: type[Any], action: Callable[..., Corpus]) -> int:
-    say = _to_stderr if arguments.json else print
+    say = partial(print, file=sys.stderr) if arguments.json else print
     values = {field.name: getattr(arguments, field.name) for field in fields(settings)}
     corpus = action(settings(**values), arguments.out, say=say)
     print(json.dumps(summary(corpus)) if arguments.json else f"ready: {corpus.folder}")
     return 0
-
-
-def _to_stderr(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 def summary(corpus: Corpus) -> dict[str, Any]:

@@ -102,8 +102,8 @@ def difference_lines(runs: Sequence[Entry], comparisons: Sequence[Entry]) -> lis
         arms = [run["model"]["arm"] for run in runs]
         if len(arms) < 2:
             return []
-        why = "no seed is in two arms, or the models read the text as other tokens"
-        why = "these are seeds of one arm" if len(set(arms)) == 1 else why
+        other = "no seed is in two arms, or the models read the text as other tokens"
+        why = "these are seeds of one arm" if len(set(arms)) == 1 else other
         return [*textwrap.wrap(f"no differences: {why}", COLUMNS), ""]
     baseline = comparisons[0]["baseline"]
     lines = textwrap.wrap(f"differences to {baseline}, paired by item and seed:", COLUMNS)
