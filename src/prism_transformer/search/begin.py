@@ -41,7 +41,7 @@ class Priced:
 
     def mapping(self) -> dict[str, Any]:
         ladder, prices = self.ladder, self.prices
-        rounds = ladder.planned(prices)
+        rounds = ladder.planned()
         seconds = replace(prices, unit="seconds")
         return {
             "space": self.space_size,
@@ -110,8 +110,7 @@ def describe(priced: Priced, settings: SearchSettings) -> list[str]:
     outside = sum(not each.in_space for each in ladder.candidates)
     beside = f", {outside} of them references outside of it" if outside else ""
     lines = [f"space: {priced.space_size:,} legal schedules; {len(ladder.candidates):,} are tried{beside}"]
-    planned = ladder.planned(prices)
-    for k, (tokens, runs) in enumerate(planned, start=1):
+    for k, (tokens, runs) in enumerate(ladder.planned(), start=1):
         which = "round 1" if k == 1 else f"round {k}, if half are dropped"
         lines.append(f"{which}: {runs:,} runs of {tokens:,} tokens")
     seconds = replace(prices, unit="seconds")

@@ -114,17 +114,18 @@ class Ladder:
         schedules = min(3 + wider + prism, count or len(self.candidates))
         return prices.of(self.lengths[-1], schedules * self.settings.final_seeds)
 
-    def planned(self, prices: Prices) -> list[tuple[int, int]]:
-        """(tokens of a run, runs) of each round, if each one drops half of the schedules."""
-        count, plan = len(self.candidates), []
+    def planned(self, count: int | None = None) -> list[tuple[int, int]]:
+        """(tokens of a run, runs) of each round, if each one drops half of the schedules, `count` in the first (by
+        default the candidates)."""
+        left, plan = count or len(self.candidates), []
         for length in self.lengths:
-            plan.append((length, count * self.settings.seeds))
-            count = math.ceil(count / 2)
+            plan.append((length, left * self.settings.seeds))
+            left = math.ceil(left / 2)
         return plan
 
-    def planned_price(self, prices: Prices) -> float:
+    def planned_price(self, prices: Prices, count: int | None = None) -> float:
         """What the search takes by that plan, the final comparison included."""
-        return sum(prices.of(*each) for each in self.planned(prices)) + self.end_price(prices)
+        return sum(prices.of(*each) for each in self.planned(count)) + self.end_price(prices, count)
 
     def _round(self, tokens: int, used: int, schedules: Sequence[str]) -> Round:
         first = self.first_seed + used
@@ -161,13 +162,6 @@ def affordable(ladder: Ladder, prices: Prices, most: int) -> int:
     Raises InputError where the references alone, and the end, are more than the budget.
     """
     budget = ladder.budget
-
-    def price(count: int) -> float:
-        plan = [math.ceil(count / 2**k) * ladder.settings.seeds for k in range(len(ladder.lengths))]
-        return sum(prices.of(*each) for each in zip(ladder.lengths, plan, strict=True)) + ladder.end_price(
-            prices, count
-        )
-
     one_run = prices.of(ladder.lengths[-1])
     least = len(ladder.candidates)
     first_round = prices.of(ladder.lengths[0], least * ladder.settings.seeds)
@@ -182,7 +176,8 @@ def affordable(ladder: Ladder, prices: Prices, most: int) -> int:
     low, high = least, max(least, most)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if price(middle) <= budget.amount else (low, middle - 1)
+        fits = ladder.planned_price(prices, middle) <= budget.amount
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 

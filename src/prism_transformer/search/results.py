@@ -17,7 +17,6 @@ from .budget import busy_seconds
 from .candidates import BASELINE, PRISM, Candidate, widening
 from .elimination import Judged, order
 from .ladder import Round
-from .recommend import Recommendation, recommend
 from .search import Search, State, not_worse
 from .storage import Attempt
 
@@ -29,16 +28,17 @@ def analyse(search: Search, state: State) -> dict[str, Any]:
     base_heads = search.plan.recipe.model.heads
     rounds = [each for each in state.rounds if each.stage == "search"]
     in_set = not_worse(search.candidates, rounds, state.judged) if any(j.leader for j in state.judged) else []
-    chosen = _recommendation(search, in_set, base_heads) if state.recommended else None
-    is_judged = state.current.stage == "final"
-    final = final_comparison(
-        state.losses(),
-        recommended=state.recommended or BASELINE,
-        planned=search.plan.settings.final_seeds,
-        confidence=search.plan.settings.confidence,
-        equivalence=search.plan.settings.equivalence,
-        uniforms=[each.name for each in search.candidates if each.is_uniform],
-    )
+    chosen = search.recommendation(in_set) if state.recommended else None
+    final = None
+    if state.recommended:  # and so the present round is the final one
+        final = final_comparison(
+            state.losses(),
+            recommended=state.recommended,
+            planned=search.plan.settings.final_seeds,
+            confidence=search.plan.settings.confidence,
+            equivalence=search.plan.settings.equivalence,
+            uniforms=[each.name for each in search.candidates if each.is_uniform],
+        )
     results = {
         "name": search.file.name,
         "baseline": BASELINE,
@@ -54,7 +54,7 @@ def analyse(search: Search, state: State) -> dict[str, Any]:
         "why": chosen.why if chosen else None,
         "against": list(chosen.against) if chosen else [],
         "target": search.plan.target,
-        "final": final if is_judged else None,
+        "final": final,
         "cost": _cost(search, state),
     }
     return results | {"verdict": verdict(results)}
@@ -146,24 +146,14 @@ def _pairs(losses: Mapping[str, Mapping[int, float | None]], arm: str, other: st
     return Pairs({s: a for s, (a, _) in both.items()}, {s: float(b or 0) for s, (_, b) in both.items()}, left_out)
 
 
-def _recommendation(search: Search, in_set: Sequence[Candidate], base_heads: int) -> Recommendation:
-    return recommend(
-        in_set,
-        base_heads=base_heads,
-        device=search.plan.target,
-        tensor_parallel=search.plan.settings.tensor_parallel,
-    )
-
-
 def _cost(search: Search, state: State) -> dict[str, Any]:
     """What the search has taken."""
-    ended = [each for each in state.attempts.values() if each.state in ("done", "diverged")]
     budget = search.ladder.budget
     return {
-        "runs": len(ended),
-        "diverged": sum(each.state == "diverged" for each in ended),
+        "runs": len(state.ended),
+        "diverged": sum(each.state == "diverged" for each in state.ended),
         "taken_up": sum(each.state == "lost" and _was_taken_up(each, state) for each in state.all_attempts),
-        "tokens": sum(each.run.tokens for each in ended),
+        "tokens": sum(each.run.tokens for each in state.ended),
         "seconds": busy_seconds(each.interval(each.beat) for each in state.all_attempts),
         "workers": len({each.worker for each in state.all_attempts}),
         "budget": {

@@ -79,7 +79,7 @@ def run_search(
     if state.is_finished:
         say(f"the search in {search.folder} is finished: nothing is left to train")
         return
-    if ended := sum(each.state in ("done", "diverged") for each in state.attempts.values()):
+    if ended := len(state.ended):
         say(f"{ended} runs are finished: going on")
     device = search.plan.recipe.device
     count = job_count(StudySettings(jobs=jobs), device)
@@ -97,8 +97,7 @@ def run_search(
         say(sentence)
     state = search.state()
     on_progress(state)
-    ended = sum(each.state in ("done", "diverged") for each in state.attempts.values())
-    safe = f"{ended} finished runs are safe; the same command goes on"
+    safe = f"{len(state.ended)} finished runs are safe; the same command goes on"
     if workers.stopped_by is not None:
         raise Stopped(f"stopped: {safe}", workers.stopped_by)
     if not state.is_finished:

@@ -29,7 +29,7 @@ from .budget import Budget, Prices, busy_seconds
 from .candidates import Candidate, choose
 from .elimination import Judged, judge_round
 from .ladder import Ladder, Round, RunId, ladder_of
-from .recommend import recommend
+from .recommend import Recommendation, recommend
 from .settings import SearchSettings
 from .storage import Attempt, Records, open_records, without_password
 
@@ -111,6 +111,11 @@ class State:
     @property
     def is_finished(self) -> bool:
         return self.current.stage == "final" and self.is_over
+
+    @property
+    def ended(self) -> list[Attempt]:
+        """The attempts that count and have a result, of every round."""
+        return [each for each in self.attempts.values() if each.state in ("done", "diverged")]
 
     def losses(self) -> dict[str, dict[int, float | None]]:
         """schedule -> seed -> loss of the schedules of this round, None where a run diverged; only what has ended.
@@ -213,6 +218,15 @@ class Search:
         seconds = busy_seconds(each.interval(time.time()) for each in attempts)
         return replace(prices, speed=work / seconds) if work and seconds else prices
 
+    def recommendation(self, in_set: Sequence[Candidate]) -> Recommendation:
+        """The schedule to take of `in_set`, best first."""
+        return recommend(
+            in_set,
+            base_heads=self.plan.recipe.model.heads,
+            device=self.plan.target,
+            tensor_parallel=self.plan.settings.tensor_parallel,
+        )
+
     def decide(self, state: State) -> None:
         """Judge the round that is over, and decide what comes after it; where others have, theirs counts."""
         number = len(state.rounds)
@@ -234,13 +248,7 @@ class Search:
         following = self.ladder.after(state.rounds, every, left, prices)
         recommended = None
         if following is None:
-            in_set = not_worse(self.candidates, state.rounds, every)
-            recommended = recommend(
-                in_set,
-                base_heads=self.plan.recipe.model.heads,
-                device=self.plan.target,
-                tensor_parallel=self.plan.settings.tensor_parallel,
-            ).name
+            recommended = self.recommendation(not_worse(self.candidates, state.rounds, every)).name
             following = self.ladder.final(every, recommended)
         value = {"round": following.mapping(), "judged": judged.mapping(), "recommended": recommended}
         self.records.decide(number, value)

@@ -36,18 +36,21 @@ def _ranking(results: Mapping[str, Any]) -> Table:
     rows = results["ranking"]
     shown = rows[:ROWS] + [row for row in rows[ROWS:] if row["name"] in ("uniform", "prism")]
     for row in shown:
-        difference = signed(row["mean"])
-        if row["low"] is not None:
-            difference += f" [{signed(row['low'])}, {signed(row['high'])}]"
         table.add_row(
             row["name"] if row["in_space"] else f"{row['name']} *",
             plain(row["loss"]),
-            "–" if row["name"] == results["baseline"] else difference,
+            "–" if row["name"] == results["baseline"] else _difference(row),
             _millions(row["tokens"]),
             str(row["seeds"]),
             _status(row, results),
         )
     return table
+
+
+def _difference(entry: Mapping[str, Any]) -> str:
+    if entry["low"] is None:
+        return signed(entry["mean"])
+    return f"{signed(entry['mean'])} [{signed(entry['low'])}, {signed(entry['high'])}]"
 
 
 def _status(row: Mapping[str, Any], results: Mapping[str, Any]) -> Text:
@@ -75,11 +78,8 @@ def _legend(results: Mapping[str, Any]) -> str:
 def _final(results: Mapping[str, Any]) -> Table:
     table = _table("schedule", "minus uniform", "pairs", "decision")
     for name, entry in results["final"]["differences"].items():
-        difference = signed(entry["mean"])
-        if entry["low"] is not None:
-            difference += f" [{signed(entry['low'])}, {signed(entry['high'])}]"
         word, style = DECISIONS[entry["decision"]]
-        table.add_row(name, difference, f"{entry['n']}/{entry['planned']}", Text(word, style))
+        table.add_row(name, _difference(entry), f"{entry['n']}/{entry['planned']}", Text(word, style))
     return table
 
 
