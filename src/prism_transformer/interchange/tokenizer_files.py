@@ -19,8 +19,8 @@ HUGGING_FACE_FILES = (
     "vocab.json",
     "merges.txt",
 )
-PROBE = 'The  cat\'s 3 naïve "tokens":\n\tdef f(x): return x**2  # ≈ 日本 🙂 <|endoftext|>'
-"""What two tokenizers that are one must encode to the same ids."""
+PROBE = 'The  cat\'s 3 naïve "tokens":\n\tdef f(x): return x**2  # ≈ 日本 🙂 '
+"""What two tokenizers that are one must encode to the same ids; no special token is in it, on which tools differ."""
 
 
 def copy_tokenizer(source: Path, target: Path, *, rows: int) -> Tokenizer | None:
