@@ -18,14 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from _timing import show
 
 from prism_transformer.benchmark.attention import attention_functions, time_kernels
 from prism_transformer.benchmark.inspection import attention_kernels, compilation_counted
 from prism_transformer.benchmark.peak import device_peak, product_rate
-from prism_transformer.benchmark.timing import interleave, repeats_of, speed_ratio, turn_of
+from prism_transformer.benchmark.timing import interleave, repeats_of, speed_ratio, turn_of, waiting
 from prism_transformer.benchmark.workloads import build_model, training
 from prism_transformer.kernels import linear_cross_entropy
 from prism_transformer.model.modeling_prism import sum_of_token_losses
+from prism_transformer.reproduce.paper import SPEEDS
 from prism_transformer.training.build import compile_layers
 from prism_transformer.training.device import Device, choose_device
 from prism_transformer.training.metrics import tokens_per_second
@@ -35,7 +37,7 @@ from prism_transformer.training.state import environment
 VOCABULARY = 50_304
 MICRO_BATCH = {"small": 32, "medium": 16, "large": 16, "tiny": 2}
 ARMS = ("uniform", "prism")
-PAPER_SMALL = 359_000
+PAPER_SMALL = SPEEDS["small"] / 8  # GPUs
 LOSS_ROWS = 8192
 LOSSES = {"plain": sum_of_token_losses, "in chunks": linear_cross_entropy.linear_cross_entropy}
 LARGEST_ERROR = {torch.bfloat16: 1e-2, torch.float32: 1e-3}  # float32 products are rounded to TF32
@@ -55,7 +57,7 @@ def main() -> None:
     deadline = time.monotonic() + 60 * options.minutes
     first = scale(options.scales[0], options)
     device = choose_device(first.device)
-    linear_cross_entropy.ROWS = LOSS_ROWS
+    linear_cross_entropy.LOGIT_ROWS = LOSS_ROWS
     found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), **environment(), "left_out": []}
     measured = product_rate(device.device, device.dtype, size=8192 if device.device.type == "cuda" else 256)
     sheet = device_peak(device) if device.device.type == "cuda" else None
@@ -201,10 +203,6 @@ def whole_step(
     return found
 
 
-def waiting(device: Device) -> Callable[[], None]:
-    return torch.cuda.synchronize if device.device.type == "cuda" else lambda: None
-
-
 def memory(run: Callable[[], object], device: Device) -> int | None:
     """Bytes of tensors at the peak of one step, with all that lives beside it: the other arm's weights too."""
     if device.device.type != "cuda":
@@ -212,10 +210,6 @@ def memory(run: Callable[[], object], device: Device) -> int | None:
     torch.cuda.reset_peak_memory_stats()
     run()
     return torch.cuda.max_memory_allocated()
-
-
-def show(name: str, value: object) -> None:
-    print(f"  {name:<44} {value}", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from prism_transformer.settings import from_mapping
 from prism_transformer.study import measure, runner
 from prism_transformer.study.compare import conclude, open_study
 from prism_transformer.study.context import environments
-from prism_transformer.study.estimate import EVALUATION_COST
+from prism_transformer.study.estimate import EVALUATION_COST, evaluated_tokens
 from prism_transformer.study.figures import LIGHT, WIDTH, save_figure, series_style, styled
 from prism_transformer.study.folder import STUDY, Study
 from prism_transformer.study.plan import StudySettings
@@ -84,8 +84,7 @@ def begin(options: argparse.Namespace, deadline: float) -> Study:
     corpus = Corpus.open(options.shards, tokenizer="gpt2")
     speed = measure.training_speed(recipe, corpus.vocab_size).tokens_per_second / len(ARMS)
     seconds = USED * (deadline - time.monotonic() - RESERVE_SECONDS)
-    on_the_way = (recipe.training.evaluations - 1) * recipe.training.evaluation_tokens
-    evaluated = EVALUATION_COST * (on_the_way + len(corpus.split("validation"))) / speed
+    evaluated = EVALUATION_COST * evaluated_tokens(recipe, len(corpus.split("validation"))) / speed
     steps = int((seconds - evaluated) * speed) // recipe.training.tokens_per_step
     if steps < recipe.training.evaluations:
         raise InputError(

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..kernels.block_causal import block_causal
 from ..training.device import Device
 from .inspection import PLAIN, FusedKernels
-from .timing import interleave, repeats_of, turn_of
+from .timing import interleave, repeats_of, turn_of, waiting
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -54,7 +54,7 @@ def _shape(
     shape = (batch, context, d_model // head_dim, head_dim)
     q, k, v, dy = (torch.randn(shape, device=device.device, dtype=device.dtype).transpose(1, 2) for _ in range(4))
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    wait = torch.cuda.synchronize if device.device.type == "cuda" else lambda: None
+    wait = waiting(device)
     kernels = attention_functions(q, k, v)
     forward = [turn_of(lambda f=f: _forward(f, q, k, v), wait=wait) for f in kernels.values()]  # type: ignore[misc]
     both = [turn_of(lambda f=f: torch.autograd.grad(f(q, k, v), leaves, dy), wait=wait) for f in kernels.values()]  # type: ignore[misc]

@@ -16,7 +16,7 @@ from ..training.state import environment
 from .inspection import Compilation, Inspected, attention_kernels, compilation_counted, differences
 from .memory import peak_memory
 from .peak import device_peak
-from .timing import TURN_SECONDS, interleave, repeats_of, speed_ratio, turn_of
+from .timing import TURN_SECONDS, interleave, repeats_of, speed_ratio, turn_of, waiting
 from .workloads import BUILDERS, WORKS, Work, Workload, build_model
 
 Say = Callable[[str], None]
@@ -129,8 +129,7 @@ def _time(
     peak: float | None,
 ) -> None:
     """Turns of every arm; their rates go into `found`, their ratios to the first arm into `ratios`."""
-    wait = torch.cuda.synchronize if device.device.type == "cuda" else lambda: None
-    turns = [turn_of(workload.run, wait=wait) for workload in workloads.values()]
+    turns = [turn_of(workload.run, wait=waiting(device)) for workload in workloads.values()]
     repeats = repeats_of(turns, seconds=settings.turn_seconds)
     seconds = interleave(turns, rounds=settings.rounds, repeats=repeats)
     for row, (name, workload) in zip(seconds, workloads.items(), strict=True):

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+
+from ..training.device import Device
 
 CLOCKS: Mapping[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 TURN_SECONDS = 0.3
@@ -30,8 +33,13 @@ class Ratio(NamedTuple):
         return f"{self.ratio:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
+def waiting(device: Device) -> Callable[[], None]:
+    """What returns when `device` has finished all that it was given."""
+    return torch.cuda.synchronize if device.device.type == "cuda" else lambda: None
+
+
 def turn_of(work: Callable[[], object], *, clock: str = "wall", wait: Callable[[], None] = lambda: None) -> Turn:
-    """`work` as a turn; `wait` returns when the device has finished all that it was given."""
+    """`work` as a turn; `wait`: that of `waiting`, where the work is a device's."""
     now = CLOCKS[clock]
 
     def turn(repeats: int) -> float:
