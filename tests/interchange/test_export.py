@@ -176,12 +176,19 @@ def test_the_identity_of_a_graph_is_about_the_files_that_are_there(onnx):
     *_, folder = onnx
     identity = json.loads((folder / "identity.json").read_text())
     assert set(identity["sha256"]) == {
-        "config.json", "generation_config.json", "golden.safetensors", "model.onnx", "model.onnx.data",
+        "config.json", "configuration_prism.py", "generation_config.json", "golden.safetensors", "head_schedule.py",
+        "model.onnx", "model.onnx.data",
     }  # fmt: skip
     for name, stated in identity["sha256"].items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == stated, name
     with pytest.raises(InputError, match="a graph for onnxruntime and no weights"):
         load(folder)
+    code = (
+        "import sys; sys.modules['prism_transformer'] = None; from transformers import AutoConfig; "
+        "print(AutoConfig.from_pretrained('out', trust_remote_code=True).head_schedule.heads)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder.parent)
+    assert done.stdout.strip() == "(1, 2, 4)", done.stderr[-2000:]
 
 
 @torch.no_grad()

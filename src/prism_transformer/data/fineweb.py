@@ -24,7 +24,7 @@ from .pieces import pieces
 from .publish import claim, publish
 from .shards import id_dtype
 from .splits import text_key
-from .summary import manifest_lines, most_frequent
+from .summary import manifest_lines, most_frequent, tokenizer_entry
 from .tokenizer import Tokenizer, load_tokenizer
 
 UNIT_TOKENS = 2**25
@@ -229,12 +229,7 @@ def _finish(units: Units, tokenizer: Tokenizer, partial: Path, say: Say) -> None
         settings=settings,
         sources=(),
         origin=f"{where}, {settings['subset']}",
-        tokenizer={
-            "name": tokenizer.name,
-            "fingerprint": tokenizer.fingerprint,
-            "vocab_size": tokenizer.vocab_size,
-            "end_of_text": tokenizer.end_of_text,
-        },
+        tokenizer=tokenizer_entry(tokenizer),
         splits=encoded.splits,
         counts=Counts(
             documents=sum(split.documents for split in encoded.splits.values()),

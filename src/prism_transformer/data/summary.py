@@ -49,17 +49,22 @@ def describe(
         settings=dict(settings),
         sources=infos,
         origin=sources.origin,
-        tokenizer={
-            "name": tokenizer.name,
-            "fingerprint": tokenizer.fingerprint,
-            "vocab_size": tokenizer.vocab_size,
-            "end_of_text": tokenizer.end_of_text,
-        },
+        tokenizer=tokenizer_entry(tokenizer),
         splits=encoded.splits,
         counts=counts,
         most_frequent=most_frequent(tokenizer, encoded.id_counts[0]),
         lost_share=lost_share,
     )
+
+
+def tokenizer_entry(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The tokenizer, as the manifest names it."""
+    return {
+        "name": tokenizer.name,
+        "fingerprint": tokenizer.fingerprint,
+        "vocab_size": tokenizer.vocab_size,
+        "end_of_text": tokenizer.end_of_text,
+    }
 
 
 def most_frequent(tokenizer: Tokenizer, id_counts: npt.NDArray[np.int64]) -> tuple[dict[str, Any], ...]:

@@ -59,8 +59,11 @@ def export(run: Path | str, target: str, out: Path, *, tokenizer: str | None = N
 
 
 def _leave_the_graph(folder: Path) -> None:
-    """Take out weights and code, which the graph stands for, and state the checksums of what is there now."""
-    for path in (*folder.glob("model*.safetensors*"), *folder.glob("*.py")):
+    """Take out the weights and the network's code, which the graph stands for, and state the checksums of the rest.
+
+    The code of the configuration stays: readers of a graph look up its sizes by AutoConfig.
+    """
+    for path in (*folder.glob("model*.safetensors*"), folder / "modeling_prism.py"):
         path.unlink()
     identity = read_json(folder / IDENTITY)
     named = {*(folder / name for name in identity["sha256"]), *folder.glob(f"{GRAPH}*")}

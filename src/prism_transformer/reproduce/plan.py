@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,22 +123,11 @@ def make_plan(
     return Plan(
         scale=scale,
         studies=tuple(plans),
-        whole=_of_runs(one, sum(len(plan.missing) for plan in plans)),
+        whole=one.of_runs(sum(len(plan.missing) for plan in plans)),
         memory_bytes=max(memory),
         text=text,
         text_problems=text_problems,
         budget_seconds=budget_seconds,
-    )
-
-
-def _of_runs(found: Estimate, runs: int) -> Estimate:
-    """The estimate of a study as one of so many of its runs, which all have the same tokens."""
-    return replace(
-        found,
-        runs=runs,
-        tokens=runs * found.tokens_per_run,
-        evaluated_tokens=runs * (found.evaluated_tokens // found.runs),
-        disk_bytes=runs * (found.disk_bytes // found.runs),
     )
 
 

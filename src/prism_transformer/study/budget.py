@@ -54,7 +54,7 @@ def fit_budget(
         return recipe, replace(settings, seeds=max(fitting))
     shrunk = None if "tokens" in fixed else _shrink(recipe, least, budget, estimator)
     if shrunk is None:
-        one_run = _seconds(estimator(recipe, replace(settings, seeds=1)).of_one_run())
+        one_run = _seconds(estimator(recipe, replace(settings, seeds=1)).of_runs(1))
         raise InputError(
             f"budget={settings.budget} is too small: one run of this recipe takes about {duration(one_run)}, and the "
             f"study with {seeds} seeds about {duration(needed)}; give more time, or a smaller recipe"

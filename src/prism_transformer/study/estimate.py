@@ -76,9 +76,15 @@ class Estimate:
         """The same plan at another speed."""
         return replace(self, speed=speed.tokens_per_second, speed_source=speed.source)
 
-    def of_one_run(self) -> "Estimate":
-        """The figures of a single run."""
-        return replace(self, runs=1, tokens=self.tokens_per_run, evaluated_tokens=self.evaluated_tokens // self.runs)
+    def of_runs(self, runs: int) -> "Estimate":
+        """The figures of so many runs, each with the tokens of this plan's runs."""
+        return replace(
+            self,
+            runs=runs,
+            tokens=runs * self.tokens_per_run,
+            evaluated_tokens=runs * (self.evaluated_tokens // self.runs),
+            disk_bytes=runs * (self.disk_bytes // self.runs),
+        )
 
     def mapping(self) -> dict[str, Any]:
         return asdict(self) | {"seconds": self.seconds}
