@@ -13,7 +13,7 @@ Only the softmax entries depend on the heads, which is why equal matrix FLOPs ar
 
 from dataclasses import dataclass
 
-from prism_transformer.model.head_schedule import HeadSchedule
+from .model.head_schedule import HeadSchedule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,6 +75,18 @@ def test_a_run_in_use_is_refused_with_its_owner_and_free_again_afterwards(tmp_pa
         pass
 
 
+def test_a_folder_that_another_process_removes_meanwhile_is_said_to_be_in_use(tmp_path, monkeypatch):
+    run = RunFolder(tmp_path / "run")
+
+    def acquire(lock, timeout):
+        run.path.rmdir()
+        raise FileNotFoundError(2, "No such file or directory", lock.lock_file)
+
+    monkeypatch.setattr("filelock.FileLock.acquire", acquire)
+    with pytest.raises(InUseError, match="run was just given up by another process; run it again"), run.locked():
+        pass
+
+
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     code = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(1); sys.stdin.read()"
     run = RunFolder(tmp_path)

@@ -15,7 +15,7 @@ from ..training.recipe import Recipe
 from ..training.state import environment
 from .inspection import Compilation, Inspected, attention_kernels, compilation_counted, differences
 from .memory import peak_memory
-from .peak import device_peak
+from .peak import Peak, device_peak
 from .timing import TURN_SECONDS, interleave, repeats_of, speed_ratio, turn_of, waiting
 from .workloads import BUILDERS, WORKS, Work, Workload, build_model
 
@@ -66,16 +66,23 @@ def bench(
             found[name]["peak_memory"] = peak_memory(recipe, vocab_size=vocab_size)
     inspected = {name: Inspected(e["kernels"], e["heads_per_layer"], compiled.get(name)) for name, e in found.items()}
     return {
-        "device": {**environment(), "device": str(device.device), "dtype": str(device.dtype).removeprefix("torch.")},
+        **machine_entry(device, peak),
         "threads": torch.get_num_threads() if device.device.type == "cpu" else None,
         "compile": first.device.compile,
-        "peak": asdict(peak) if peak else None,
         "settings": asdict(settings),
         "sizes": _sizes(first, vocab_size),
         "baseline": next(iter(arms)),
         "arms": found,
         "ratios": ratios,
         "unfair": differences(inspected),
+    }
+
+
+def machine_entry(device: Device, peak: Peak | None) -> dict[str, Any]:
+    """What the figures were measured on, as every file of figures has it."""
+    return {
+        "device": {**environment(), "device": str(device.device), "dtype": str(device.dtype).removeprefix("torch.")},
+        "peak": asdict(peak) if peak else None,
     }
 
 

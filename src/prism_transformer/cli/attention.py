@@ -11,14 +11,16 @@ import tyro
 from ..errors import InputError
 from .attention_tables import run_lines, study_lines
 from .eval import is_study
+from .options import Switch, parse
 from .progress import ScoreProgress
-from .recipes import CONFIG, refuse_misread
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Measure attention distance (equation 1 of the paper), the share of position 0, and entropy, by layer and head.
-    Of a study: every finished run, and each arm's paired difference to the baseline."""
+    """Measure how far back each layer looks (equation 1 of the paper).
+
+    Also entropy and the share of position 0. Of a study: each arm's differences.
+    """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...] | STUDY")] = ()
     """Runs, checkpoints, or folders of Hugging Face models; or one study."""
@@ -30,7 +32,7 @@ class Attention:
     """Tokens of a window; default: the context of training. Counted are the queries of its last half."""
     documents: Literal["packed", "apart"] = "packed"
     """packed: windows as in training; apart: a token sees its own document only."""
-    by_head: bool = False
+    by_head: Switch = False
     """Show every head, not only the mean of a layer."""
     device: str = "auto"
     """auto (cuda, else mps, else cpu), cpu, cuda, cuda:N or mps; always in float32."""
@@ -40,13 +42,12 @@ class Attention:
     """The field of .jsonl lines, and the column of .parquet files, that holds the text."""
     out: Path | None = None
     """Where the result of a run is kept; default: in the run, or in evaluations/ for other folders."""
-    json: bool = False
+    json: Switch = False
     """Print everything as JSON."""
 
 
 def main(argv: list[str]) -> int:
-    refuse_misread(argv)
-    options = tyro.cli(Attention, args=argv, prog="prism attention", config=CONFIG)
+    options = parse(Attention, argv, prog="prism attention")
     studies = [path for path in options.runs if is_study(path)]
     _check(options, studies)
     from ..training.device import choose_device, torch_settings_kept

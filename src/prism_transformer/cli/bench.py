@@ -14,6 +14,7 @@ from ..files import write_json
 from ..study.arms import BASELINE, Arm, parse_arms
 from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile
 from .bench_tables import bench_lines, kernel_lines
+from .options import Switch
 from .progress import ScoreProgress
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
 
@@ -23,20 +24,22 @@ HEAD_DIMS = (32, 64, 96, 128, 192, 256, 384)
 
 @dataclass(frozen=True, kw_only=True)
 class Bench(RecipeOptions):
-    """Time head schedules on this device in turns, on random tokens: the training step of one micro-batch, reading a
-    prompt (prefill) and writing tokens (decode), with the attention kernel that each layer really uses."""
+    """Time head schedules on this device in turns, on random tokens.
+
+    Timed are a training step, reading a prompt and writing tokens one by one.
+    """
 
     recipe: str = SMALLEST
     """Name of a recipe (demo, laptop, small, medium, large) or a YAML file."""
     arms: tuple[str, ...] = ("uniform", "prism")
     """Schedules, as for prism compare; uniform is always there, and the others are compared with it."""
     work: tuple[Literal["training", "prefill", "decode"], ...] = ("training", "prefill", "decode")
-    """What is timed."""
+    """What is timed: a training step of one micro-batch, reading a prompt, writing tokens."""
     rounds: int = 10
     """Rounds in which every arm has its turn."""
     turn_seconds: float = 0.3
     """About how long one turn takes."""
-    kernels: bool = False
+    kernels: Switch = False
     """Time attention alone instead, forward and backward, by head dim and context."""
     head_dims: tuple[int, ...] = ()
     """With --kernels: default 32 to 384, as far as they divide d_model."""
@@ -44,11 +47,11 @@ class Bench(RecipeOptions):
     """With --kernels: default the context of the recipe."""
     memory: bool = True
     """Measure the peak memory of a training step too."""
-    require_fused: bool = False
+    require_fused: Switch = False
     """End with an error where a layer's attention is not fused."""
     out: Path | None = None
     """Where bench.json and the picture are kept; default: bench/RECIPE-TIME."""
-    json: bool = False
+    json: Switch = False
     """Print everything as JSON."""
     optimizer: Annotated[OptimizerSettings, tyro.conf.Suppress] = field(default_factory=OptimizerSettings)
 
@@ -154,9 +157,9 @@ def _plain_attention(found: dict[str, Any]) -> list[str]:
 
 def _kernels(options: Bench, recipe: Recipe, arms: Sequence[Arm], progress: ScoreProgress) -> dict[str, Any]:
     from ..benchmark.attention import time_kernels
+    from ..benchmark.bench import machine_entry
     from ..benchmark.peak import device_peak
     from ..training.device import choose_device
-    from ..training.state import environment
 
     device = choose_device(recipe.device)
     peak = device_peak(device)
@@ -173,10 +176,4 @@ def _kernels(options: Bench, recipe: Recipe, arms: Sequence[Arm], progress: Scor
         turn_seconds=options.turn_seconds,
         say=progress.say,
     )
-    dtype = str(device.dtype).removeprefix("torch.")
-    return {
-        "device": {**environment(), "device": str(device.device), "dtype": dtype},
-        "peak": {"flops": peak.flops, "source": peak.source} if peak else None,
-        "d_model": d_model,
-        "rows": rows,
-    }
+    return {**machine_entry(device, peak), "d_model": d_model, "rows": rows}

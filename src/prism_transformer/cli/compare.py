@@ -24,6 +24,7 @@ from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_re
 from ..study.runner import run_study
 from ..study.table import terminal_table
 from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile, recipe_names, with_model
+from .options import Switch
 from .progress import CompareProgress
 from .recipes import (
     RecipeOptions,
@@ -47,14 +48,14 @@ class Compare(RecipeOptions):
     """Train each head schedule with several seeds, and judge the paired differences."""
 
     recipe: str = ""
-    """Name of a recipe (demo, laptop, small, medium, large) or a YAML file; default: the largest that fits the budget
-    (30 min) with at most 4 epochs of the text."""
+    """Name of a recipe (demo, laptop, small, medium, large) or a YAML file.
+    Not given: the largest that fits the budget (30 min) with at most 4 epochs of the text."""
     out: Path | None = None
-    """The study folder; default: studies/RECIPE, or studies/compare. The same command again goes on; more seeds or
-    arms extend it."""
-    dry_run: bool = False
+    """The study folder; default: studies/RECIPE, or studies/compare.
+    The same command again goes on; more seeds or arms extend it."""
+    dry_run: Switch = False
     """Only say what would be trained and what it takes."""
-    json: bool = False
+    json: Switch = False
     """Print the results (or the plan of a dry run) as JSON."""
     study: StudySettings = field(default_factory=StudySettings)
     optimizer: Annotated[OptimizerSettings, tyro.conf.Suppress] = field(default_factory=OptimizerSettings)

@@ -28,7 +28,7 @@ _prism() {{
 }}
 complete -o default -F _prism prism
 """
-OPTION = re.compile(r"^[│ ] (?:-h, )?(--[a-z][a-z0-9-]*)", re.MULTILINE)
+OPTION = re.compile(r"^[│ ] (?:-h, )?(--[a-z][a-z0-9-]*)(?:, (--no-[a-z0-9-]+))?", re.MULTILINE)
 CHOICES = re.compile(r"^[│ ] (--[a-z][a-z0-9-]*) \[?\{([a-z0-9,_-]+)\}(?!\|)", re.MULTILINE)
 SUBCOMMAND = re.compile(r"^[│ ] +[•*-] (\w+)", re.MULTILINE)
 
@@ -50,12 +50,16 @@ def script(shell: str) -> str:
         text = _help([verb])
         below = SUBCOMMAND.findall(text)
         texts = {f"{verb} {name}": _help([verb, name]) for name in below}
-        options |= {f"{name}*": OPTION.findall(found) for name, found in texts.items()}  # before those of the verb
-        options[f"{verb} *"] = below or OPTION.findall(text)
+        options |= {f"{name}*": _options(found) for name, found in texts.items()}  # before those of the verb
+        options[f"{verb} *"] = below or _options(text)
         for found in (text, *texts.values()):
             choices |= {f"{verb} {option}": values.split(",") for option, values in CHOICES.findall(found)}
     filled = SCRIPT.format(verbs=" ".join(VERBS), cases=_cases(options), choices=_cases(choices))
     return FOR_ZSH + filled if shell == "zsh" else filled
+
+
+def _options(text: str) -> list[str]:
+    return [option for found in OPTION.findall(text) for option in found if option]
 
 
 def _cases(words: dict[str, list[str]]) -> str:

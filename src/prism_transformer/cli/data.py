@@ -14,7 +14,7 @@ from ..data import SPLITS, Corpus, DataSettings, prepare
 from ..data.fineweb import FineWebSettings, prepare_fineweb
 from ..data.fineweb_shards import FineWebShardSettings, prepare_fineweb_shards
 from ..errors import InputError
-from .recipes import CONFIG
+from .options import CONFIG, Switch, parse
 
 _PROG = "prism data"
 T = TypeVar("T")
@@ -26,14 +26,16 @@ class Output:
 
     out: Path
     """The folder to make. The same command again goes on where it ended, and changes nothing that is finished."""
-    json: bool = False
+    json: Switch = False
     """Print what the folder holds as JSON; everything else goes to stderr."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareArguments(DataSettings, Output):
-    """Turn text into token shards, once, for any number of runs. Two words are no paths: fineweb streams FineWeb from
-    the hub, fineweb-gpt2 fetches its ready shards (prism data prepare fineweb --help)."""
+    """Turn text into token shards, once, for any number of runs.
+
+    The words fineweb and fineweb-gpt2 fetch FineWeb: prism data prepare fineweb -h
+    """
 
     paths: Annotated[
         tuple[str, ...],
@@ -46,12 +48,12 @@ class PrepareArguments(DataSettings, Output):
 
 @dataclass(frozen=True, kw_only=True)
 class FineWebArguments(FineWebSettings, Output):
-    """Stream FineWeb from the Hugging Face hub into token shards, GPT-2's BPE, on all cores."""
+    """Stream FineWeb from the Hugging Face hub into shards of GPT-2's tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FineWebShardArguments(FineWebShardSettings, Output):
-    """Fetch FineWeb's ready shards of GPT-2's tokens from the Hugging Face hub, each one checked."""
+    """Fetch FineWeb's ready shards of GPT-2's tokens from the hub, each checked."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -75,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
 def _prepare(
     arguments: type[Output], settings: type[T], action: Callable[..., Corpus], argv: Sequence[str], prog: str
 ) -> int:
-    return _run(tyro.cli(arguments, args=list(argv), prog=prog, config=CONFIG), settings, action)
+    return _run(parse(arguments, argv, prog=prog), settings, action)
 
 
 def _run(arguments: Any, settings: type[Any], action: Callable[..., Corpus]) -> int:

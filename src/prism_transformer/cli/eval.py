@@ -12,25 +12,27 @@ import tyro
 
 from ..errors import InputError
 from .evaluation_tables import difference_lines, footer_lines, task_lines, text_lines
+from .options import Switch, parse
 from .progress import ScoreProgress
-from .recipes import CONFIG, refuse_misread
 
 
 @dataclass(frozen=True, kw_only=True)
 class Eval:
-    """Score trained models: on tasks of lm-evaluation-harness, and on any text. Two or more are compared, item by item
-    and seed by seed."""
+    """Score trained models: on tasks of lm-evaluation-harness, and on any text.
+
+    Two or more are compared, item by item and seed by seed.
+    """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")] = ()
     """Runs, checkpoints, or folders of Hugging Face models; a study means all its finished runs."""
     tasks: tuple[str, ...] = ()
-    """Tasks of lm-evaluation-harness by name; paper: hellaswag piqa winogrande blimp arc_easy wikitext
-    lambada_openai."""
+    """Tasks of lm-evaluation-harness by name.
+    paper stands for hellaswag piqa winogrande blimp arc_easy wikitext lambada_openai."""
     text: tuple[str, ...] = ()
     """Text to measure the loss on: files, folders, globs, or - for standard input."""
     eval_data: Path | None = None
-    """Folder with the tasks' items: data sets of the hub, or plain files like piqa_validation.jsonl. What is not in it
-    comes from the hub's cache, or else from the hub."""
+    """Folder with the tasks' items: data sets of the hub, or plain files like piqa_validation.jsonl.
+    What is not in it comes from the hub's cache, or else from the hub."""
     limit: int | None = None
     """Only the first items of each task."""
     shots: int | None = None
@@ -47,13 +49,12 @@ class Eval:
     """The field of .jsonl lines, and the column of .parquet files, that holds the text."""
     out: Path | None = None
     """Where scores and items are kept; default: in the run, or in evaluations/ for other folders."""
-    json: bool = False
+    json: Switch = False
     """Print everything as JSON."""
 
 
 def main(argv: list[str]) -> int:
-    refuse_misread(argv)
-    options = tyro.cli(Eval, args=argv, prog="prism eval", config=CONFIG)
+    options = parse(Eval, argv, prog="prism eval")
     _check(options)
     with ScoreProgress() as progress:
         found = _evaluate(options, progress)

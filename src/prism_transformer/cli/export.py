@@ -7,29 +7,28 @@ from typing import Annotated
 
 import tyro
 
-from .recipes import CONFIG, refuse_misread
+from .options import Switch, parse
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a model for other tools, and load what was written in a fresh process to prove it."""
+    """Write a model for other tools; a fresh process then loads it, as proof."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run, a checkpoint, or an imported folder."""
     to: str = "hf"
-    """hf: a Hugging Face folder with its own code, tokenizer, model card and golden logits. onnx: a graph with KV
-    cache, for a prompt and for one token after another (extra [export])."""
+    """hf: a Hugging Face folder with its own code, tokenizer, model card and golden logits.
+    onnx: a graph with KV cache, for a prompt and for one token after another (extra [export])."""
     out: Path
     """The folder to make."""
     tokenizer: str | None = None
     """Tokenizer of a folder that holds none: gpt2, bytes, or a Hugging Face tokenizer's folder."""
-    json: bool = False
+    json: Switch = False
     """Print the result as JSON."""
 
 
 def main(argv: list[str]) -> int:
-    refuse_misread(argv)
-    options = tyro.cli(Export, args=argv, prog="prism export", config=CONFIG)
+    options = parse(Export, argv, prog="prism export")
     from ..interchange.export import export  # imports torch: after the options are known to be right
 
     found = export(options.run.expanduser(), options.to, options.out.expanduser(), tokenizer=options.tokenizer)

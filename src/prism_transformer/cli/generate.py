@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from ..errors import InputError
-from .recipes import CONFIG, refuse_misread
+from .options import Switch, parse
 
 if TYPE_CHECKING:
     from ..evaluation.generation import Generated
@@ -21,8 +21,10 @@ BATCH_SEED_OFFSET = 1_000_003
 
 @dataclass(frozen=True, kw_only=True)
 class Generate:
-    """Continue a text, or the lines of a file. The text goes to standard output as it comes, the speed to standard
-    error."""
+    """Continue a text, or the lines of a file.
+
+    The text goes to standard output as it comes, the speed to standard error.
+    """
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run, a checkpoint, an exported or imported folder, or the folder of a Hugging Face model."""
@@ -50,13 +52,12 @@ class Generate:
     """Type of the weights and products."""
     tokenizer: str | None = None
     """Tokenizer of a folder that holds none: gpt2, bytes, or a Hugging Face tokenizer's folder."""
-    json: bool = False
+    json: Switch = False
     """Print prompt, text and figures as JSON, at the end."""
 
 
 def main(argv: list[str]) -> int:
-    refuse_misread(argv)
-    options = tyro.cli(Generate, args=argv, prog="prism generate", config=CONFIG)
+    options = parse(Generate, argv, prog="prism generate")
     prompts = _prompts(options)
     from torch import nn
 

@@ -8,27 +8,30 @@ from typing import Annotated, Any
 import tyro
 
 from ..cost import short
-from .recipes import CONFIG, refuse_misread
+from .options import Switch, parse
 
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """Make a RUN of a Llama-style folder in Hugging Face layout (Llama, SmolLM2 and their like; safetensors only)."""
+    """Make a RUN of a Llama-style folder in Hugging Face layout.
+
+    Llama, SmolLM2 and their like are read, from safetensors only.
+    """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """The folder with config.json, the weights and the tokenizer."""
     out: Path
     """The folder to make."""
     schedule: str | None = None
-    """Heads per layer: a family (uniform-N, prism, …) or heads x layers like 3x2,9x28. Default: the source's own, whose
-    logits stay as they are. Any other makes the weights an initialisation that needs training."""
-    json: bool = False
+    """Heads per layer: a family (uniform-N, prism, …) or heads x layers like 3x2,9x28.
+    Default: the source's own, whose logits stay as they are.
+    Any other makes the weights an initialisation that needs training."""
+    json: Switch = False
     """Print the result as JSON."""
 
 
 def main(argv: list[str]) -> int:
-    refuse_misread(argv)
-    options = tyro.cli(Import, args=argv, prog="prism import", config=CONFIG)
+    options = parse(Import, argv, prog="prism import")
     from ..interchange.importing import import_folder  # imports torch: after the options are known to be right
 
     imported = import_folder(options.folder.expanduser(), options.out.expanduser(), schedule=options.schedule)

@@ -16,7 +16,7 @@ from ..study.losses_csv import read_losses
 from ..study.report import write_report
 from ..study.results import analyse, write_results
 from .compare import show_results
-from .recipes import CONFIG, refuse_misread
+from .options import Switch, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +33,14 @@ class Report:
     """With --from: the one arm that the verdict is about; default: prism, or the first besides the baseline."""
     out: Path | None = None
     """With --from: the folder for the results; default: beside the file, named after it."""
-    brief: bool = False
+    brief: Switch = False
     """Only say what is done, what runs and when it ends."""
-    json: bool = False
+    json: Switch = False
     """Print the results as JSON."""
 
 
 def main(argv: list[str]) -> int:
-    refuse_misread(argv)
-    options = tyro.cli(Report, args=argv, prog="prism report", config=CONFIG)
+    options = parse(Report, argv, prog="prism report")
     if options.csv is not None and not options.study and not options.brief:
         return _from_csv(options)
     if len(options.study) != 1 or options.csv is not None:

@@ -25,16 +25,19 @@ from ..study.folder import Study
 from ..study.planning import text_problems
 from ..study.runner import Progress as StudyProgress
 from ..training.recipe import Recipe
+from .options import Switch, parse
 from .progress import CompareProgress, ScoreProgress
-from .recipes import CONFIG, refuse_misread, vocab_size
+from .recipes import vocab_size
 
 DEFAULT_OUT = Path("studies") / "reproduce"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Train what the paper trained, with its settings, and set every number beside the paper's. The plan comes first.
-    The same command goes on where it was ended; several processes and machines may share the folder."""
+    """Train what the paper trained, and set every number beside the paper's.
+
+    The plan comes first. The same command goes on; several machines may share it.
+    """
 
     targets: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TARGET [TARGET ...]")] = ()
     """table2 (loss, speed, zero-shot; also as table3), ablation (eight schedules), attention (distance by layer),
@@ -57,17 +60,16 @@ class Reproduce:
     """Sequences in one forward pass of one device; changes memory and time, not the batch of a step."""
     device: str | None = None
     """auto (cuda, else mps, else cpu), cpu, cuda, cuda:N or mps; default: the recipe's, which is auto."""
-    compile: bool = False
+    compile: Switch = False
     """Compile each layer with torch.compile."""
-    dry_run: bool = False
+    dry_run: Switch = False
     """Only print the plan."""
-    json: bool = False
+    json: Switch = False
     """Print the result (or the plan of a dry run) as JSON; everything else goes to stderr."""
 
 
 def main(argv: list[str]) -> int:
-    refuse_misread(argv)
-    options = tyro.cli(Reproduce, args=argv, prog="prism reproduce", config=CONFIG)
+    options = parse(Reproduce, argv, prog="prism reproduce")
     targets = find_targets(options.targets, options.scale)
     budget = _budget(options.budget)
     scale = load_scale(options.scale)

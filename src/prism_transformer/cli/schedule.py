@@ -6,21 +6,14 @@ from typing import Any
 
 import tyro
 
-from prism_transformer.cli.schedule_card import (
-    Comparison,
-    breakable,
-    card_data,
-    card_lines,
-    print_json,
-    print_lines,
-    wrap,
-)
-from prism_transformer.design.drawing import staircase_svg
-from prism_transformer.design.families import FAMILIES, expand_arm
-from prism_transformer.design.guidelines import FUSED_LIMIT, PHASE_LAYERS, Device, DType, check_guidelines
-from prism_transformer.design.space import ScheduleSpace
-from prism_transformer.errors import InputError
-from prism_transformer.model.head_schedule import HeadSchedule, RuleResult
+from ..design.drawing import staircase_svg
+from ..design.families import FAMILIES, expand_arm
+from ..design.guidelines import FUSED_LIMIT, PHASE_LAYERS, Device, DType, check_guidelines
+from ..design.space import ScheduleSpace
+from ..errors import InputError
+from ..model.head_schedule import HeadSchedule, RuleResult
+from .options import CONFIG, Switch
+from .schedule_card import Comparison, breakable, card_data, card_lines, print_json, print_lines, wrap
 
 _SPACE_MEANINGS = {
     "relaxed": "lists of head counts that divide d_model, up to the base's",
@@ -44,7 +37,7 @@ class ModelOptions:
     """Tokens in a sequence, for the costs."""
     vocab_size: int = 50257
     """Rows of the embedding, for the costs."""
-    json: bool = False
+    json: Switch = False
     """Print JSON instead of text, with exact figures."""
 
 
@@ -82,11 +75,14 @@ class Show(RuleOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Check(RuleOptions):
-    """Check one schedule against every rule. A schedule that is well formed exits 0, whatever the rules say of it."""
+    """Check one schedule against every rule.
+
+    A schedule that is well formed exits 0, whatever the rules say of it.
+    """
 
     text: tyro.conf.Positional[str]
     """Heads x layers like 3x2,6x2,8x2,12x6, a list like 3,3,6,6, or a family like prism or uniform-6."""
-    strict: bool = False
+    strict: Switch = False
     """Exit 2 when a rule fails (warnings do not count)."""
     kv_heads: int | None = None
     """Refused: grouped key-value heads are not supported yet."""
@@ -98,7 +94,7 @@ def main(argv: list[str]) -> int:
         Suggest | List | Show | Check,
         args=argv,
         prog="prism schedule",
-        config=(tyro.conf.FlagCreatePairsOff,),
+        config=CONFIG,
     )
     _require_positive(options)
     match options:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prism_transformer.cost import Cost, default_intermediate_size, model_cost, short
-from prism_transformer.design.drawing import staircase_text
-from prism_transformer.errors import InputError
-from prism_transformer.model.head_schedule import HeadSchedule, RuleResult, ScheduleError
+from ..cost import Cost, default_intermediate_size, model_cost, short
+from ..design.drawing import staircase_text
+from ..errors import InputError
+from ..model.head_schedule import HeadSchedule, RuleResult, ScheduleError
 
 COLUMNS = 80
 _ASCII = str.maketrans({"█": "#", "▌": "|", "░": ":", "×": "x", "–": "-"})

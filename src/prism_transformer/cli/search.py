@@ -16,6 +16,7 @@ from ..search.settings import SearchSettings
 from ..study.budget import text_tokens
 from ..study.planning import text_problems
 from ..training.recipe import ModelSettings, Recipe, RecipeFile, with_model
+from .options import Switch
 from .progress import SearchProgress
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(RecipeOptions):
-    """Find a head schedule: train many on paired seeds, drop those that are worse, and compare the best on text that
-    no choice has seen."""
+    """Find a head schedule: train many on paired seeds, drop those that are worse.
+
+    The best is then compared on text that no choice has seen.
+    """
 
     recipe: str = "demo"
     """Name of a recipe (demo, laptop, small, medium, large) or a YAML file; its tokens are those of a full run."""
@@ -35,15 +38,15 @@ class SearchOptions(RecipeOptions):
     join: str | None = None
     """Work with a search that others have begun: its folder, or the URL of its storage (then with --out)."""
     storage: str | None = None
-    """URL of an Optuna storage that other machines share, like postgresql+psycopg://user@host/database; default: a
-    journal file in the search folder."""
+    """URL of an Optuna storage that other machines share, like postgresql+psycopg://user@host/database.
+    Default: a journal file in the search folder."""
     name: str = "search"
     """Name of the search in its storage."""
     jobs: int | None = None
     """Workers here; default: one for each GPU, or as many as fit on the CPU's cores."""
-    dry_run: bool = False
+    dry_run: Switch = False
     """Only say what would be tried and what it takes."""
-    json: bool = False
+    json: Switch = False
     """Print the results (or the plan of a dry run) as JSON."""
     search: SearchSettings = field(default_factory=SearchSettings)
 

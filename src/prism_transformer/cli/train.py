@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ..settings import to_yaml
 from ..training.fit import Fit, fit, main_memory
 from ..training.origin import Allowed
 from ..training.recipe import Recipe, RecipeFile
+from .options import Switch, argument
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
 
 _NO_SETTINGS = ("--resume", "--verify", "--allow", "--dry-run", "--ranks", "--device-memory", "--json")
@@ -30,17 +30,17 @@ class Train(RecipeOptions):
     """The run folder; the same command again goes on where the run was."""
     resume: Path | None = None
     """Go on with the run in this folder, with its own settings."""
-    verify: bool = False
+    verify: Switch = False
     """With --resume: prove that the run goes on exactly. Trains its last piece again, twice, and compares."""
     allow: tuple[Allowed, ...] = ()
     """Go on although this differs from the run: horizon (--tokens), recipe, schedule, data, golden."""
-    dry_run: bool = False
+    dry_run: Switch = False
     """Only say what would be trained, what it takes, and whether it fits a device."""
     ranks: int = 1
     """With --dry-run: the number of processes, one a device, that torchrun would start."""
     device_memory: float | None = None
     """With --dry-run: memory of one GPU in GiB; default: that of this machine's device."""
-    json: bool = False
+    json: Switch = False
     """Print the final record (or the plan of a dry run, or the proof) as JSON."""
 
 
@@ -80,11 +80,10 @@ def _defaults(file: RecipeFile) -> Train:
 
 def _resumed_run(argv: list[str]) -> Path | None:
     """The value of --resume. Raises InputError for a folder that is no run, and for settings other than the run's."""
-    words = [word for argument in argv for word in argument.split("=", 1)] if argv else []
-    given = [value for word, value in pairwise([*words, "--"]) if word == "--resume"]
-    if not given or given[0].startswith("--"):
+    given = argument(argv, "--resume", "the folder of a run")
+    if given is None:
         return None
-    run, problems = Path(given[0]), []
+    run, problems = Path(given), []
     if not (run / "recipe.yaml").exists():
         problems.append(f"{run} is no run: it has no recipe.yaml; start one with --recipe NAME --out {run}")
     names = [word.partition("=")[0] for word in argv if word.startswith("--")]

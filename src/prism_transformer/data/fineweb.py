@@ -42,8 +42,8 @@ class FineWebSettings:
     subset: str = "sample-10BT"
     """sample-10BT (our reading: the paper names none), sample-100BT, sample-350BT, CC-MAIN-2024-10 or another crawl."""
     tokens: str = "2.9B"
-    """Tokens of training text, GPT-2's; the paper's small model takes 2.9B, medium 10.5B and large 21B (sample-10BT has
-    10.3B)."""
+    """Tokens of training text, GPT-2's.
+    The paper's small model takes 2.9B, medium 10.5B and large 21B; sample-10BT has 10.3B."""
     validation_share: float = 0.004
     """Part of the documents, beside those, held out for validation: 12M tokens of 2.9B."""
     test_share: float = 0.004

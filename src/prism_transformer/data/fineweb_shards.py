@@ -35,8 +35,8 @@ class FineWebShardSettings:
     """How much of FineWeb's ready shards."""
 
     tokens: str = "2.9B"
-    """Tokens of training text, in whole shards of 100M; there are 10.3B: enough for the paper's small model (2.9B),
-    just short of what medium takes (10.5B: 1.02 epochs)."""
+    """Tokens of training text, in whole shards of 100M, of which there are 10.3B.
+    Enough for the paper's small model (2.9B), just short of what medium takes (10.5B: 1.02 epochs)."""
     source: str = REPOSITORY
     """The data set of the hub, or a folder that holds its files."""
     revision: str = REVISION

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from prism_transformer.model.head_schedule import HeadSchedule
+from ..model.head_schedule import HeadSchedule
 
 BAR_COLUMNS = range(40, 57)
 """Widths a bar may have: with the labels the widest still fits a terminal of 80 columns."""

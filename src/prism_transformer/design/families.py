@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from prism_transformer.errors import InputError
-from prism_transformer.model.head_schedule import HeadSchedule, ScheduleError, divisors
+from ..errors import InputError
+from ..model.head_schedule import HeadSchedule, ScheduleError, divisors
 
 FAMILIES = {
     "uniform": "the base heads in every layer",

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from prism_transformer.errors import InputError
-from prism_transformer.model.head_schedule import HeadSchedule, RuleResult
+from ..errors import InputError
+from ..model.head_schedule import HeadSchedule, RuleResult
 
 Device = Literal["cuda", "cuda-consumer", "mps", "cpu"]
 """cuda-consumer: compute capability 8.6 to 8.9 and 12.x (GeForce and workstation cards since 2020)."""

@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from prism_transformer.errors import InputError
-from prism_transformer.model.head_schedule import HeadSchedule, ScheduleError, divisors
+from ..errors import InputError
+from ..model.head_schedule import HeadSchedule, ScheduleError, divisors
 
 
 class _State(NamedTuple):

@@ -16,8 +16,8 @@ class SearchSettings:
     """The space, how it is searched, and what the end is judged by."""
 
     method: Literal["halving", "grid"] = "halving"
-    """halving: rounds of growing length, from which schedules are dropped that are shown to be worse; grid: every legal
-    schedule at full length."""
+    """halving: rounds of growing length, from which schedules are dropped that are shown to be worse.
+    grid: every legal schedule at full length."""
     budget: str | None = None
     """What all of it may take: time like 2h, or 50M tokens, or 40 runs (in quotes). Default: 1h; grid: no limit."""
     seeds: int = 3

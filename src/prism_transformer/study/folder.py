@@ -55,8 +55,9 @@ class Study:
         self.folder, self.file, self.arms = folder, file, arms
 
     @classmethod
-    def open(cls, folder: Path) -> "Study":
+    def open(cls, folder: Path | str) -> "Study":
         """Raises InputError for a folder that is no study, or whose study.yaml was damaged."""
+        folder = Path(folder)
         path = folder / STUDY
         if not path.exists():
             raise InputError(f"{folder} is no study: it has no {STUDY}; make one with `prism compare --out {folder}`")

@@ -15,8 +15,9 @@ class StudySettings:
     """What is compared, how often, and how it is judged."""
 
     arms: tuple[str, ...] = ("uniform", "prism")
-    """Schedules to compare: uniform, uniform-N, sweep (all uniform-N), prism, reversed, shuffled-K, linear, heads x
-    layers like 3x2,12x2, or NAME=TEXT; with @rope_width=base or @attention_scale=base. Uniform is always there."""
+    """Schedules to compare: uniform, uniform-N, sweep (all uniform-N), prism, reversed, shuffled-K, linear,
+    heads x layers like 3x2,12x2, or NAME=TEXT; with @rope_width=base or @attention_scale=base.
+    Uniform is always there."""
     primary: str | None = None
     """The one arm that the verdict is about; default: prism, or the first arm besides uniform."""
     seeds: int = 5
@@ -30,8 +31,8 @@ class StudySettings:
     equivalence: float = 0.001
     """Differences within this part of the baseline's loss are called equivalent."""
     expected_sd: float | None = None
-    """Spread over seeds of a paired difference, nats per token, where an earlier study measured it: what a plan can
-    detect follows from it."""
+    """Spread over seeds of a paired difference, nats per token, where an earlier study measured it.
+    What a plan can detect follows from it."""
     budget: str | None = None
     """Time for the whole study, like 2h or 30min: seeds and tokens are picked to fit it."""
     jobs: int | None = None

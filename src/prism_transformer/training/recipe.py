@@ -169,8 +169,8 @@ class DeviceSettings:
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Type of the matrix products; auto: bfloat16 where the device computes in it, else float32."""
     parallel: Literal["auto", "ddp", "fsdp"] = "auto"
-    """Over the processes that torchrun starts: ddp (the whole model on each), fsdp (a share of it on each), or auto:
-    ddp where the model with its optimizer takes less than half of a device."""
+    """Over the processes that torchrun starts: ddp (the whole model on each), fsdp (a share of it on each), or
+    auto: ddp where the model with its optimizer takes less than half of a device."""
     compile: bool = False
     """Compile each layer with torch.compile."""
     threads: int | None = None

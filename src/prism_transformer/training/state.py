@@ -88,7 +88,7 @@ class RunFolder:
             name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
             raise InUseError(f"{self.path} is in use by {name}; wait for it, or stop it") from None
         except FileNotFoundError:  # made here, and removed by a process that began no run in it
-            raise InUseError(f"{self.path} was just given up by another process; run the command again") from None
+            raise InUseError(f"{self.path} was just given up by another process; run it again") from None
         except OSError as error:
             raise InputError(f"{self.path} cannot be used: {error.strerror}; choose another folder") from None
         try:
