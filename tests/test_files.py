@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from prism_transformer import files
 from prism_transformer.errors import InputError
-from prism_transformer.files import checksums, read_json, size_text, verify, write_json, write_text
+from prism_transformer.files import checksums, free_bytes, read_json, size_text, verify, write_json, write_text
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
 
@@ -100,6 +103,15 @@ def test_every_changed_and_missing_file_is_named(tmp_path):
         "flipped was changed or damaged since it was saved (its sha256 differs)",
         "gone is missing",
     ]
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_free_room_is_that_of_the_nearest_folder_that_is_there(tmp_path, monkeypatch, relative):
+    asked = []
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(path) or SimpleNamespace(free=7))
+    monkeypatch.chdir(tmp_path)
+    assert free_bytes(Path("a/b") if relative else tmp_path / "a" / "b") == 7
+    assert asked == [tmp_path]
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,12 @@ class Stopped(Exception):  # noqa: N818 - not an error: the run was told to stop
         self.exit_code = exit_code
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Whether there is no room left, or none that this user may have."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def ending(error: BaseException) -> tuple[int, tuple[str, ...]] | None:
@@ -50,7 +54,7 @@ def ending(error: BaseException) -> tuple[int, tuple[str, ...]] | None:
             return error.exit_code, (str(error),)
         case KeyboardInterrupt():
             return 130, ("interrupted",)
-        case OSError() if error.errno in _FULL:
+        case OSError() if is_full_disk(error):
             return 3, (f"{error.filename or 'the disk'}: {error.strerror}; free some, and run the command again",)
         case OSError() if error.errno in _UNUSABLE and error.filename:
             return 2, (f"{error.filename}: {error.strerror}",)

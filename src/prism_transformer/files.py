@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ def size_text(n_bytes: float) -> str:
         if n_bytes >= factor:
             return f"{n_bytes / factor:,.1f} {unit}"
     return f"{n_bytes:.0f} bytes"
+
+
+def free_bytes(path: Path) -> int:
+    """Room on the volume where `path` is, or will be."""
+    return shutil.disk_usage(next(place for place in (path, *path.absolute().parents) if place.exists())).free
 
 
 def write_text(path: Path, text: str) -> None:
@@ -51,7 +57,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def checksums(paths: Iterable[Path]) -> dict[str, str]:
     """The sha256 of each file, by its name."""
-    return {path.name: _sha256(path) for path in paths}
+    return {path.name: sha256(path) for path in paths}
 
 
 def verify(folder: Path, sums: Mapping[str, str]) -> None:
@@ -61,15 +67,22 @@ def verify(folder: Path, sums: Mapping[str, str]) -> None:
         path = folder / name
         if not path.is_file():
             problems.append(f"{path} is missing; restore it")
-        elif _sha256(path) != stated:
+        elif sha256(path) != stated:
             problems.append(f"{path} was changed or damaged since it was saved (its sha256 differs); restore it")
     if problems:
         raise InputError(problems)
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_file(path: Path) -> None:
+    """Bring the content of a file to the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

@@ -247,8 +247,8 @@ def test_a_million_steps_are_newer_than_less(tmp_path, parts):
 def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, parts, monkeypatch):
     """A power failure may keep a rename and lose what was written before it, unless that was synced."""
     run, events = RunFolder(tmp_path), []
-    sync, rename, write_text = state._sync, Path.rename, state.write_text
-    monkeypatch.setattr(state, "_sync", lambda file: (events.append(file.name), sync(file)))
+    sync, rename, write_text = state.sync_file, Path.rename, state.write_text
+    monkeypatch.setattr(state, "sync_file", lambda file: (events.append(file.name), sync(file)))
     monkeypatch.setattr(state, "sync_folder", lambda folder: events.append("the folder"))
     monkeypatch.setattr(Path, "rename", lambda a, b: (events.append("rename"), rename(a, b)))
     monkeypatch.setattr(state, "write_text", lambda path, text: (events.append(path.name), write_text(path, text)))
@@ -297,7 +297,7 @@ def unwritable(tensors, path) -> None:
         ("save_model", fail_with(OSError(errno.ENOSPC, "No space left on device"))),
         ("save_file", unwritable),
         ("write_json", fail_with(OSError(errno.ENOSPC, "No space left on device"))),
-        ("_sync", fail_with(OSError(errno.EIO, "Input/output error"))),
+        ("sync_file", fail_with(OSError(errno.EIO, "Input/output error"))),
         ("write_text", fail_with(OSError(errno.ENOSPC, "No space left on device"))),
     ],
 )

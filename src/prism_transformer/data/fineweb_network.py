@@ -1,13 +1,12 @@
 """What both ways to FineWeb share: the size of what is asked for, room for it, and patience with the network."""
 
 import re
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import InputError, RunError
-from ..files import size_text
+from ..files import free_bytes, size_text
 
 MOST_FAILURES = 8
 """in a row, with waits of 1, 2, 4 … 64 seconds between them: two minutes"""
@@ -26,8 +25,7 @@ def parse_tokens(text: str) -> int:
 
 def require_room(folder: Path, needed: int) -> str:
     """A sentence about the disk. Raises InputError where `folder`'s volume has less than `needed` bytes free."""
-    place = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
-    free = shutil.disk_usage(place).free
+    free = free_bytes(folder)
     if free < needed:
         raise InputError(
             f"{folder}: {size_text(needed)} are needed, and its disk has {size_text(free)} free; "

@@ -1,6 +1,5 @@
 """A folder that is written whole or not at all, by one process at a time."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +8,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from ..errors import InputError
-from ..files import sync_folder
+from ..files import sync_file, sync_folder
 
 _LOCK = ".lock"
 _PARTIAL = ".partial"
@@ -48,8 +47,7 @@ def publish(partial: Path, *, mark: str) -> None:
     """Flush all that lies in `partial` to the disk and move it to the folder above, `mark` last."""
     folder = partial.parent
     for path in (path for path in partial.rglob("*") if path.is_file()):
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
+        sync_file(path)
     for path in sorted(partial.iterdir(), key=lambda path: (path.name == mark, path.name)):
         target = folder / path.name
         if target.is_dir():  # of an earlier process that died while publishing

@@ -1,7 +1,6 @@
 """Sources: which files the paths of the settings mean."""
 
 import glob
-import hashlib
 import os
 import shutil
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import InputError
+from ..files import sha256
 from .corpus import SourceInfo, is_prepared
 from .reading import STDIN_SUFFIX, Document, Tally, is_binary, read_documents
 
@@ -83,9 +83,7 @@ class Files:
         stat, before = path.stat(), known.get(name)
         if before and path != self.spooled and (before.size, before.modified_ns) == (stat.st_size, stat.st_mtime_ns):
             return before
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return SourceInfo(name=name, size=stat.st_size, modified_ns=stat.st_mtime_ns, sha256=sha256)
+        return SourceInfo(name=name, size=stat.st_size, modified_ns=stat.st_mtime_ns, sha256=sha256(path))
 
 
 def find_files(paths: Sequence[str], *, text_field: str, spool: Path) -> Files:

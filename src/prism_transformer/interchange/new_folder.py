@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from ..errors import InputError, RunError
-from ..files import sync_folder
+from ..files import sync_file, sync_folder
 
 
 @contextmanager
@@ -22,8 +22,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         temporary.mkdir(parents=True)
         yield temporary
         for file in (path for path in temporary.rglob("*") if path.is_file()):
-            with file.open("rb+") as opened:
-                os.fsync(opened.fileno())
+            sync_file(file)
         if folder.exists():
             folder.rmdir()
         temporary.rename(folder)

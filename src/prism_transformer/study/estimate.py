@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..cost import short
 from ..errors import InputError
-from ..files import size_text
+from ..files import free_bytes, size_text
 from ..training.recipe import Recipe
 from ..training.saving import checkpoint_bytes
 from .arms import Arm
@@ -137,12 +136,11 @@ def _detectable(settings: StudySettings) -> float | None:
 
 def check_disk(found: Estimate, folder: Path) -> str | None:
     """A warning where the volume of `folder` has less room than the checkpoints may take."""
-    place = next(p for p in (folder, *folder.resolve().parents) if p.exists())
-    free = shutil.disk_usage(place).free
+    free = free_bytes(folder)
     if free >= found.disk_bytes:
         return None
     return (
-        f"warning: the checkpoints may take {size_text(found.disk_bytes)}, but {place} has {size_text(free)} free; "
+        f"warning: the checkpoints may take {size_text(found.disk_bytes)}, but {folder} has {size_text(free)} free; "
         "lower --keep, or use another volume"
     )
 

@@ -3,14 +3,13 @@
 torchrun may start it in several processes, the ranks. Each trains on its slice of every batch; only rank 0 writes.
 """
 
-import errno
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from ..data.corpus import Corpus
-from ..errors import RunError
+from ..errors import RunError, is_full_disk
 from .build import shared_corpus
 from .device import choose_device, torch_settings_kept
 from .origin import Origin
@@ -96,7 +95,7 @@ def full_disk_is_run_error(run: RunFolder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full_disk(error):
             raise
         raise RunError(
             f"{run.path}: no space left on the disk. Last good state: {run.latest() or 'none was saved yet'}. "

@@ -1,10 +1,9 @@
 """When a run saves, how much room that takes, and what it costs."""
 
-import shutil
 from pathlib import Path
 
 from ..errors import RunError
-from ..files import size_text
+from ..files import free_bytes, size_text
 from .recipe import Recipe
 
 DEFAULT_MINUTES = 10.0
@@ -53,8 +52,7 @@ def check_space(checkpoints: Path, recipe: Recipe, vocab_size: int) -> str | Non
     training = recipe.training
     kept = training.keep + 1 + (recipe.steps // training.keep_every if training.keep_every else 0)
     there = sum(file.stat().st_size for file in checkpoints.glob("step-*/*"))
-    volume = next(path for path in (checkpoints, *checkpoints.parents) if path.exists())
-    free = shutil.disk_usage(volume).free
+    free = free_bytes(checkpoints)
     told = f"a checkpoint takes {size_text(one)}, and {size_text(free)} are free"
     if free < one:
         raise RunError(f"{checkpoints}: no space left on the disk: {told}; free some, or choose another folder")

@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 
 from ..checkpoint import CHECKPOINTS, IDENTITY, LATEST, GoldenError, latest_checkpoint, load_model, save_model
 from ..errors import DivergedError, InputError, RunError
-from ..files import checksums, read_json, sync_folder, verify, write_json, write_text
+from ..files import checksums, read_json, sync_file, sync_folder, verify, write_json, write_text
 from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import from_mapping, read_yaml, to_mapping, to_yaml
@@ -197,7 +197,7 @@ class RunFolder:
             of = {"recipe": to_mapping(origin.recipe), **origin.text()}
             write_json(temporary / STATE, {**asdict(position), "of": of, "sha256": sums})
             for file in temporary.iterdir():
-                _sync(file)
+                sync_file(file)
             sync_folder(temporary)
             shutil.rmtree(final, ignore_errors=True)  # a step that is trained again after an edit of `latest`
             temporary.rename(final)
@@ -285,8 +285,3 @@ def environment() -> dict[str, Any]:
         "host": socket.gethostname(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb+") as opened:
-        os.fsync(opened.fileno())
