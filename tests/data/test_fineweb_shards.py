@@ -1,7 +1,9 @@
 """FineWeb's ready shards from a folder that holds its files."""
 
 import hashlib
+import itertools
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number in range(1, 5):
         write_shard(folder / f"fineweb_train_{number:06d}.bin", TOKENS if number < 4 else 400)
     return folder
+
+
+def quiet(sentence: str) -> None:
+    """For tests that do not look at what is said."""
 
 
 def settings(hub: Path, tokens: str = "2K") -> FineWebShardSettings:
@@ -84,7 +90,7 @@ def test_a_shard_with_a_fault_is_named_and_what_was_right_is_kept(
 ) -> None:
     fault(hub / "fineweb_train_000002.bin")
     with pytest.raises(InputError, match=expected) as caught:
-        prepare_fineweb_shards(settings(hub), tmp_path / "out", say=lambda sentence: None)
+        prepare_fineweb_shards(settings(hub), tmp_path / "out", say=quiet)
     assert "fineweb_train_000002" in str(caught.value)
     assert names(tmp_path / "out") == [".partial"]
     write_shard(hub / "fineweb_train_000002.bin")
@@ -97,13 +103,65 @@ def test_a_shard_with_a_fault_is_named_and_what_was_right_is_kept(
 
 
 def test_again_changes_nothing_and_another_wish_is_refused(hub: Path, tmp_path: Path) -> None:
-    out, quiet = tmp_path / "out", lambda sentence: None
+    out = tmp_path / "out"
     first = prepare_fineweb_shards(settings(hub), out, say=quiet)
     for path in hub.iterdir():
         path.unlink()
     assert prepare_fineweb_shards(settings(hub), out, say=quiet).fingerprint == first.fingerprint
     with pytest.raises(InputError, match="shards was 3, is now 4"):
         prepare_fineweb_shards(settings(hub, "3K"), out, say=quiet)
+
+
+class Killed(BaseException):
+    """What no handler takes for an error, as a kill is none."""
+
+
+def test_a_begun_folder_takes_no_other_shards(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ended behind the third of five: 1K are two of them, and another source's would stand under its name."""
+    out, check, left = tmp_path / "out", fineweb_shards._check, itertools.count(3, -1)
+
+    def dying(path: Path, name: str) -> None:
+        if next(left) == 0:
+            raise Killed
+        check(path, name)
+
+    monkeypatch.setattr(fineweb_shards, "_check", dying)
+    with pytest.raises(Killed):
+        prepare_fineweb_shards(settings(hub, "4K"), out, say=quiet)
+    monkeypatch.setattr(fineweb_shards, "_check", check)
+    with pytest.raises(InputError, match="shards was 5, is now 2"):
+        prepare_fineweb_shards(settings(hub, "1K"), out, say=quiet)
+    other = shutil.copytree(hub, tmp_path / "other")
+    with pytest.raises(InputError, match=r"source was .*hub, is now .*other"):
+        prepare_fineweb_shards(settings(other, "4K"), out, say=quiet)
+    assert len(prepare_fineweb_shards(settings(hub, "4K"), out, say=quiet).split("train")) == 3400
+    assert sorted(json.loads((out / "source.json").read_text())["files"]) == sorted(path.name for path in hub.iterdir())
+
+
+def test_a_folder_that_is_half_published_takes_no_other_shards(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, replace = tmp_path / "out", Path.replace
+
+    def dying(self: Path, target: Path) -> Path:
+        if self.name == "fineweb_train_000002.bin":
+            raise Killed
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", dying)
+    with pytest.raises(Killed):
+        prepare_fineweb_shards(settings(hub, "2K"), out, say=quiet)
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(InputError, match="shards was 3, is now 2"):
+        prepare_fineweb_shards(settings(hub, "1K"), out, say=quiet)
+    assert len(prepare_fineweb_shards(settings(hub, "2K"), out, say=quiet).split("train")) == 2000
+
+
+def test_a_source_that_gave_no_shard_is_forgotten(hub: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"has no fineweb_val_000000\.bin"):
+        prepare_fineweb_shards(settings(tmp_path / "empty"), tmp_path / "out", say=quiet)
+    assert len(prepare_fineweb_shards(settings(hub), tmp_path / "out", say=quiet).split("train")) == 2000
 
 
 class Hub:
@@ -131,7 +189,7 @@ def fetch_from(fake: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits
     places: list[str] = []
     monkeypatch.setattr("fsspec.core.url_to_fs", lambda place: (places.append(place), (fake, "root"))[1])
     monkeypatch.setattr(fineweb_network.time, "sleep", waits.append)
-    corpus = prepare_fineweb_shards(FineWebShardSettings(tokens="1K"), tmp_path / "out", say=lambda sentence: None)
+    corpus = prepare_fineweb_shards(FineWebShardSettings(tokens="1K"), tmp_path / "out", say=quiet)
     assert places == ["hf://datasets/kjj0/fineweb10B-gpt2@889765ea1f903759787add96995d81171b632d0c"]
     return corpus
 

@@ -2,7 +2,7 @@
 
 fineweb_train_000001.bin … 000103   100M tokens each, but perhaps the last: about 10.3B
 fineweb_val_000000.bin              100M tokens
-source.json                         where they are from, their sizes and sha256; written last
+source.json                         where they are from, their sizes and sha256; moved to its place last
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import checksums, read_json, write_json
+from ..files import read_json, sha256, write_json
 from .corpus import Corpus
 from .fineweb_network import Patience, parse_tokens, require_room
 from .publish import claim, publish
@@ -51,8 +51,10 @@ def prepare_fineweb_shards(settings: FineWebShardSettings, folder: Path, *, say:
     count = _shard_count(settings)
     names = ["fineweb_val_000000.bin", *(f"fineweb_train_{number:06d}.bin" for number in range(1, count + 1))]
     with claim(folder, mark=SOURCE, resume=True) as partial:
+        for place in (folder, partial):  # finished, or begun
+            if (place / SOURCE).exists():
+                _refuse_differences(folder, read_json(place / SOURCE), settings, names)
         if (folder / SOURCE).exists():
-            _refuse_differences(folder, settings, names)
             say(f"data: {folder} holds these shards")
         else:
             _fetch_all(settings, names, folder, partial, say)
@@ -79,8 +81,8 @@ def _stated(settings: FineWebShardSettings) -> dict[str, Any]:
     return {"source": settings.source, "revision": settings.revision}
 
 
-def _refuse_differences(folder: Path, settings: FineWebShardSettings, names: list[str]) -> None:
-    known = read_json(folder / SOURCE)
+def _refuse_differences(folder: Path, known: dict[str, Any], settings: FineWebShardSettings, names: list[str]) -> None:
+    """Raise InputError naming what differs between the shards that are asked for and a source.json."""
     asked = {**_stated(settings), "shards": len(names)}
     before = {**{key: known.get(key) for key in ("source", "revision")}, "shards": len(known.get("files", ()))}
     if changed := [f"{key} was {before[key]}, is now {asked[key]}" for key in asked if asked[key] != before[key]]:
@@ -90,9 +92,13 @@ def _refuse_differences(folder: Path, settings: FineWebShardSettings, names: lis
 
 
 def _fetch_all(settings: FineWebShardSettings, names: list[str], folder: Path, partial: Path, say: Say) -> None:
-    """Every shard that is not there yet, checked, into `partial`, then source.json."""
-    for left in (partial / SOURCE, *partial.glob(".*.tmp")):  # by a process that died
-        left.unlink(missing_ok=True)
+    """Every shard that is not there yet, checked, into `partial`.
+
+    source.json is there before the first shard, so that a later call cannot mix them with others, and states the
+    files when all are there.
+    """
+    for left in partial.glob(".*.tmp"):  # by a process that died
+        left.unlink()
     there = {path.name for place in (partial, folder) for path in place.glob("*.bin")}
     missing = [name for name in names if name not in there]
     say(require_room(folder, len(missing) * (HEADER_BYTES + 2 * SHARD_TOKENS)))
@@ -106,6 +112,8 @@ def _fetch_all(settings: FineWebShardSettings, names: list[str], folder: Path, p
         except InputError:
             unfinished.unlink()
             raise
+        if not (partial / SOURCE).exists():
+            write_json(partial / SOURCE, {**_stated(settings), "files": dict.fromkeys(names)})
         unfinished.rename(partial / name)
         say(f"[{number}/{len(missing)}] {name}")
     for name in names:
@@ -128,7 +136,7 @@ def _check(path: Path, name: str) -> None:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "sha256": checksums([path])[path.name]}
+    return {"size": path.stat().st_size, "sha256": sha256(path)}
 
 
 class _Place:
@@ -162,6 +170,6 @@ class _Place:
 
     def _compare(self, name: str, found: dict[str, Any]) -> None:
         stated = self._files.info(f"{self._root}/{name}")
-        sha256 = (stated.get("lfs") or {}).get("sha256")
-        if found["size"] != stated["size"] or (sha256 and found["sha256"] != sha256):
+        expected = (stated.get("lfs") or {}).get("sha256")
+        if found["size"] != stated["size"] or (expected and found["sha256"] != expected):
             raise OSError(f"{name}: {found['size']:,} bytes came that are not the hub's {stated['size']:,}")
