@@ -146,6 +146,12 @@ def test_nanogpt_folder_opens_with_its_tokenizer_named(tmp_path: Path) -> None:
         corpus.split("test")
 
 
+def test_a_split_is_one_stream_whose_documents_are_found_once(tmp_path: Path) -> None:
+    corpus = Corpus.open(nanogpt_folder(tmp_path / "owt"), tokenizer="gpt2")
+    assert corpus.split("train").document_starts is corpus.split("train").document_starts
+    assert len(corpus.split("train")) == 5 and len(corpus.split("validation")) == 2
+
+
 def test_nanogpt_folder_does_not_guess_its_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="do not say which tokenizer"):
         Corpus.open(nanogpt_folder(tmp_path / "owt"))

@@ -120,10 +120,13 @@ def test_file_of_no_known_form_is_refused(tmp_path: Path, content: bytes) -> Non
         Shard.open(path)
 
 
-def test_unknown_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("magic", "version"), [(20240520, 2), (20240520, 7), (20240801, 1)])
+def test_unknown_version_is_refused(tmp_path: Path, magic: int, version: int) -> None:
+    """Also the version of the other magic. What is read is stated in pairs."""
     path = tmp_path / "train.bin"
-    path.write_bytes(struct.pack("<256i", 20240520, 2, 0, *[0] * 253))
-    with pytest.raises(InputError, match="version 2"):
+    path.write_bytes(struct.pack("<256i", magic, version, 0, *[0] * 253))
+    pairs = r"20240520 with 1 \(uint16\) and 20240801 with 7 \(uint32\) are: write"
+    with pytest.raises(InputError, match=rf"train\.bin: shard magic {magic} with version {version} is .*{pairs}"):
         Shard.open(path)
 
 

@@ -11,8 +11,8 @@ A folder of llm.c's, modded-nanogpt's or nanoGPT's shards (*train*.bin and *val*
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -53,6 +53,11 @@ class SplitInfo:
     text_bytes: int
     """UTF-8 bytes of the text, by which bits per byte are taken."""
     shards: tuple[ShardInfo, ...]
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "SplitInfo":
+        """Of what `asdict` makes of one. Raises KeyError and TypeError for anything else."""
+        return cls(**{**values, "shards": tuple(ShardInfo(**shard) for shard in values["shards"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +116,7 @@ class Manifest:
             values["sources"] = tuple(SourceInfo(**source) for source in values["sources"])
             values["counts"] = Counts(**values["counts"])
             values["most_frequent"] = tuple(values["most_frequent"])
-            values["splits"] = {
-                name: SplitInfo(**{**split, "shards": tuple(ShardInfo(**shard) for shard in split["shards"])})
-                for name, split in values["splits"].items()
-            }
+            values["splits"] = {name: SplitInfo.from_json(split) for name, split in values["splits"].items()}
             return cls(**values)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror}); prepare the text again") from None
@@ -188,6 +190,7 @@ class Corpus:
     tokenizer: Tokenizer
     shards: dict[str, tuple[Shard, ...]]
     manifest: Manifest | None
+    _streams: dict[Split, TokenStream] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def open(cls, folder: Path, *, tokenizer: str | None = None) -> "Corpus":
@@ -254,7 +257,12 @@ class Corpus:
         return {shard.path.name: hashlib.sha256(shard.identity()).hexdigest()[:16] for shard in shards}
 
     def split(self, name: Split) -> TokenStream:
-        """The tokens of "train", "validation" or "test"."""
+        """The tokens of "train", "validation" or "test": one stream each, which keeps what reading all tokens found."""
+        if name not in self._streams:
+            self._streams[name] = self._new_stream(name)
+        return self._streams[name]
+
+    def _new_stream(self, name: Split) -> TokenStream:
         shards = self.shards.get(name, ())
         if not shards:
             raise InputError(

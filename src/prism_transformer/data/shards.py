@@ -11,6 +11,7 @@ content. A file with neither magic is nanoGPT's: uint16 ids and nothing else.
 """
 
 import hashlib
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,13 @@ def check_range(ids: npt.NDArray[np.integer], vocab_size: int, *, where: str, st
             f"{where}: token {start + at:,} has id {int(ids[at])}, outside the tokenizer's vocabulary of "
             f"{vocab_size:,} ids; the file is damaged or was made with another tokenizer: prepare the text again"
         )
+
+
+def save_array(path: Path, values: npt.NDArray[np.int64]) -> None:
+    """Write a .npy file. Raises OSError where the disk is full, which numpy's own writing to a file does not say."""
+    content = io.BytesIO()
+    np.save(content, values)
+    path.write_bytes(content.getbuffer())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +158,11 @@ class Shard:
             return cls._headerless(path, size)
         dtype = next((np.dtype(d) for d, form in _FORMATS.items() if form == (magic, version)), None)
         if dtype is None:
-            raise InputError(f"{path}: shard version {version} is not known; versions 1 (uint16) and 7 (uint32) are")
+            known = " and ".join(f"{m} with {v} ({np.dtype(d).name})" for d, (m, v) in _FORMATS.items())
+            raise InputError(
+                f"{path}: shard magic {magic} with version {version} is not known; {known} are: "
+                f"write the shard again in one of these forms"
+            )
         expected = HEADER_BYTES + tokens * dtype.itemsize
         if size != expected:
             raise InputError(
