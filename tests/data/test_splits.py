@@ -5,10 +5,18 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_transformer.data.splits import split_edges
+from prism_transformer.data.splits import key_of, new_key, split_edges, text_key
 
 documents = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 10**6)), min_size=1, max_size=60)
 shares = st.floats(0.01, 0.3)
+
+
+def test_a_text_in_blocks_has_the_key_of_the_whole() -> None:
+    """So a document is in one split whichever way it is read."""
+    digest = new_key()
+    for block in ("naïve ", "", "漢字"):
+        digest.update(block.encode())
+    assert key_of(digest) == text_key("naïve 漢字") != text_key("naive 漢字")
 
 
 def sizes_of(edges: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> tuple[int, int, int]:

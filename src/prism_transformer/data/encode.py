@@ -1,7 +1,5 @@
 """The readings of the sources: a survey, a sample to train a tokenizer on, and the one in which all text is encoded."""
 
-import hashlib
-import io
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,8 +15,9 @@ from ..errors import InputError
 from .corpus import SPLITS, SplitInfo
 from .pieces import pieces, take_parts
 from .reading import Document, Tally
-from .shards import ShardWriter
+from .shards import ShardWriter, save_array
 from .sources import Sources
+from .splits import key_of, new_key, text_key
 from .tokenizer import Tokenizer, UnsignedIds
 
 SAMPLE_BYTES = 64_000_000  # more text changes the merges of a small vocabulary little
@@ -67,15 +66,13 @@ def survey(sources: Sources) -> Survey:
 
 def _measure(document: Document) -> tuple[int, int, bool]:
     """The split key of a document, its bytes, and whether it is empty or blank."""
-    digest, size, blank = hashlib.blake2b(digest_size=8), 0, True
+    digest, size, blank = new_key(), 0, True
     for block in document.blocks:
         raw = block.encode()
         digest.update(raw)
         size += len(raw)
         blank = blank and (not block or block.isspace())
-    if document.group is not None:
-        digest = hashlib.blake2b(document.group.encode(), digest_size=8)
-    return int.from_bytes(digest.digest(), "big"), size, blank
+    return key_of(digest) if document.group is None else text_key(document.group), size, blank
 
 
 class Part(NamedTuple):
@@ -227,9 +224,7 @@ class SplitOutput:
         splits: dict[str, SplitInfo] = {}
         for name, writer, starts, text_bytes in zip(SPLITS, self._writers, self._starts, self._text_bytes, strict=True):
             shards = writer.close()
-            content = io.BytesIO()  # numpy's own writing to a file does not say that a disk is full
-            np.save(content, np.array(starts, dtype=np.int64))
-            (self._folder / f"{name}_documents.npy").write_bytes(content.getbuffer())
+            save_array(self._folder / f"{name}_documents.npy", np.array(starts, dtype=np.int64))
             splits[name] = SplitInfo(documents=len(starts), tokens=writer.tokens, text_bytes=text_bytes, shards=shards)
         return Encoded(splits=splits, id_counts=self._id_counts)
 

@@ -19,7 +19,7 @@ from .corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, Counts, Manifest
 from .encode import Part, SplitOutput, encoded_batches
 from .fineweb_network import Patience, parse_tokens, require_room
 from .fineweb_stream import HUB, FineWebStream, resolve_revision
-from .fineweb_units import Unit, Units
+from .fineweb_units import Unit, Units, remove_units
 from .pieces import pieces
 from .publish import claim, publish
 from .shards import id_dtype
@@ -85,7 +85,7 @@ def prepare_fineweb(settings: FineWebSettings, folder: Path, *, say: Say = print
             return Corpus.open(folder)
         if not (partial / MANIFEST).exists():
             _build(settings, folder, partial, say)
-        Units(partial).remove()
+        remove_units(partial)
         publish(partial, mark=MANIFEST)
     return Corpus.open(folder)
 
@@ -213,7 +213,7 @@ def _pieces(text: str) -> Iterator[tuple[bool, str]]:
 
 def _split(text: str, settings: dict[str, Any]) -> int:
     """The place in SPLITS of a document."""
-    part = text_key([text]) / 2**64
+    part = text_key(text) / 2**64
     held_out = settings["validation_share"] + settings["test_share"]
     return 0 if part >= held_out else 1 if part < settings["validation_share"] else 2
 

@@ -6,10 +6,7 @@ A unit is written under another name and renamed when it is on the disk, so it i
 the files of all units become those of one corpus; a process that dies meanwhile leaves what another can finish.
 """
 
-import io
-import os
 import shutil
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..files import read_json, sync_folder, write_json
+from ..files import read_json, sync_file, sync_folder, write_json
 from .corpus import SPLITS, SplitInfo
 from .encode import Encoded
-from .shards import ShardInfo
+from .shards import ShardInfo, save_array
 
 UNIT = "unit.json"
 _BEGUN = "unit.tmp"
@@ -64,10 +61,9 @@ class Units:
     def commit(self, unit: Unit, encoded: Encoded) -> None:
         """Make what lies in the folder of `begin` the next unit."""
         place = self.folder / _BEGUN
-        _save(place / _COUNTS, encoded.id_counts)
+        save_array(place / _COUNTS, encoded.id_counts)
         for path in place.iterdir():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
+            sync_file(path)
         write_json(place / UNIT, asdict(unit))
         target = self.folder / f"unit-{len(self.done):06d}"
         place.rename(target)
@@ -80,7 +76,7 @@ class Units:
         splits: dict[str, SplitInfo] = {}
         for name in SPLITS:
             shards = self._move_shards(name)
-            _save(self.folder / f"{name}_documents.npy", self._starts(name))
+            save_array(self.folder / f"{name}_documents.npy", self._starts(name))
             infos = [unit.splits[name] for unit in self.done]
             splits[name] = SplitInfo(
                 documents=sum(info.documents for info in infos),
@@ -89,11 +85,6 @@ class Units:
                 shards=shards,
             )
         return Encoded(splits=splits, id_counts=sum(np.load(place / _COUNTS) for place in self._places))
-
-    def remove(self) -> None:
-        """Delete the units' own records, once everything else lies in the folder above."""
-        for place in self._places:
-            shutil.rmtree(place)
 
     def _move_shards(self, split: str) -> tuple[ShardInfo, ...]:
         moved: list[ShardInfo] = []
@@ -115,18 +106,16 @@ class Units:
         return np.concatenate(found)
 
 
-def _save(path: Path, values: npt.NDArray[np.int64]) -> None:
-    content = io.BytesIO()  # numpy's own writing to a file does not say that a disk is full
-    np.save(content, values)
-    path.write_bytes(content.getbuffer())
+def remove_units(folder: Path) -> None:
+    """Delete the units' own records, once everything else lies in `folder`.
+
+    They are not read: an earlier process may have died in the middle of this.
+    """
+    for place in folder.glob("unit-*"):
+        shutil.rmtree(place)
 
 
 def _read(place: Path) -> Unit:
     values = read_json(place / UNIT)
-    values["splits"] = {name: _split(value) for name, value in values["splits"].items()}
+    values["splits"] = {name: SplitInfo.from_json(value) for name, value in values["splits"].items()}
     return Unit(**values)
-
-
-def _split(values: Mapping[str, Any]) -> SplitInfo:
-    shards: Sequence[Mapping[str, Any]] = values["shards"]
-    return SplitInfo(**{**values, "shards": tuple(ShardInfo(**shard) for shard in shards)})

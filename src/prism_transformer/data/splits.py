@@ -12,18 +12,26 @@ each of its documents at the same fraction. So
 """
 
 import hashlib
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 
-def text_key(blocks: Iterable[str]) -> int:
+def new_key() -> hashlib.blake2b:
+    """Takes the UTF-8 of a text, block by block; then `key_of` gives its key."""
+    return hashlib.blake2b(digest_size=8)
+
+
+def key_of(digest: hashlib.blake2b) -> int:
     """64 bits of the hash of a text, on which its place in the order depends."""
-    digest = hashlib.blake2b(digest_size=8)
-    for block in blocks:
-        digest.update(block.encode())
     return int.from_bytes(digest.digest(), "big")
+
+
+def text_key(text: str) -> int:
+    """`key_of` a text that is there as a whole."""
+    digest = new_key()
+    digest.update(text.encode())
+    return key_of(digest)
 
 
 def split_edges(
