@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_transformer.data.batches import evaluation_windows, n_windows, packing, train_windows
+from prism_transformer.data.batches import EvaluationWindows, n_windows, packing, train_windows
 from prism_transformer.data.corpus import TokenStream
 from prism_transformer.data.tokenizer import ByteTokenizer
 from prism_transformer.errors import InputError
@@ -105,7 +105,7 @@ def test_context_below_one_is_refused(context: int) -> None:
 
 @given(st.integers(2, 60), st.integers(1, 12))
 def test_evaluation_predicts_each_token_once_in_order(length: int, context: int) -> None:
-    windows = evaluation_windows(stream_of(length, parts=2), context=context)
+    windows = EvaluationWindows(stream_of(length, parts=2), context=context)
     targets = [token for window in windows for token in window[1:].tolist()]
     assert targets == list(range(1, length))
     for window in windows:
@@ -115,7 +115,7 @@ def test_evaluation_predicts_each_token_once_in_order(length: int, context: int)
 
 
 def test_evaluation_windows_are_a_sequence() -> None:
-    windows = evaluation_windows(stream_of(11), context=4)
+    windows = EvaluationWindows(stream_of(11), context=4)
     assert len(windows) == 3
     assert windows[-1].tolist() == [8, 9, 10]
     with pytest.raises(IndexError):
@@ -124,4 +124,4 @@ def test_evaluation_windows_are_a_sequence() -> None:
 
 def test_nothing_to_predict_is_refused() -> None:
     with pytest.raises(InputError, match="1 tokens"):
-        evaluation_windows(stream_of(1), context=4)
+        EvaluationWindows(stream_of(1), context=4)

@@ -3,7 +3,6 @@
 from .batches import (
     EvaluationWindows,
     Packing,
-    evaluation_windows,
     n_windows,
     packing,
     train_windows,
@@ -22,7 +21,6 @@ __all__ = [
     "Split",
     "TokenStream",
     "Tokenizer",
-    "evaluation_windows",
     "is_prepared",
     "load_tokenizer",
     "n_windows",

@@ -82,13 +82,13 @@ def train_windows(stream: TokenStream, *, context: int, batch_size: int, seed: i
 
 
 class EvaluationWindows(Sequence[Ids]):
-    """The windows of a stream in order, the last one as short as the stream leaves it.
+    """The windows of a stream on which a loss is measured: in order, the last one as short as the stream leaves it.
 
     Each token but the first is a target exactly once. Window i holds the tokens from i x context on, context + 1 of
-    them where there are so many.
+    them where there are so many. Raises InputError for a stream of fewer than 2 tokens.
     """
 
-    def __init__(self, stream: TokenStream, context: int) -> None:
+    def __init__(self, stream: TokenStream, *, context: int) -> None:
         if context < 1:
             raise InputError(f"context={context} must be at least 1")
         if len(stream) < 2:
@@ -109,8 +109,3 @@ class EvaluationWindows(Sequence[Ids]):
             return [self[i] for i in range(*index.indices(len(self)))]
         start = range(len(self))[index] * self._context
         return self._stream.read(start, min(self._context + 1, len(self._stream) - start))
-
-
-def evaluation_windows(stream: TokenStream, *, context: int) -> EvaluationWindows:
-    """The fixed windows on which a loss is measured. Raises InputError for a stream of fewer than 2 tokens."""
-    return EvaluationWindows(stream, context)

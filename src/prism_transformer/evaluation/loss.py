@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from ..data.batches import EvaluationWindows, evaluation_windows
+from ..data.batches import EvaluationWindows
 from ..data.corpus import TokenStream
 
 
@@ -71,7 +71,7 @@ def token_losses(
     batch is left for repeats one, since a model that lies on all ranks answers only when all of them ask.
     """
     rank, size = (ranks.rank, ranks.size) if ranks else (0, 1)
-    windows = evaluation_windows(stream, context=context)
+    windows = EvaluationWindows(stream, context=context)
     chosen = _spread(windows, max_tokens)
     batches = _batches(windows, chosen, batch_size)
     losses = np.zeros((len(chosen) - 1) * context + len(windows[chosen[-1]]) - 1, dtype=np.float32)
