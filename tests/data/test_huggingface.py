@@ -145,6 +145,16 @@ def test_end_of_text_not_marked_special_is_still_ordinary_in_a_text(tmp_path: Pa
     assert tokenizer.end_of_text not in tokenizer.encode("a <|endoftext|> b")
 
 
+def test_file_that_leaves_the_list_of_added_tokens_out_has_none(tmp_path: Path) -> None:
+    """As the library reads such a file."""
+    folder = word_level(tmp_path / "words", WORDS, tokenizer_config={"eos_token": "</s>"})
+    state = json.loads((folder / "tokenizer.json").read_text())
+    del state["added_tokens"]
+    (folder / "tokenizer.json").write_text(json.dumps(state))
+    tokenizer = load_tokenizer(folder)
+    assert (tokenizer.encode("the cat"), tokenizer.end_of_text, tokenizer.vocab_size) == ([2, 3], 1, 4)
+
+
 def test_file_is_taken_for_its_folder(tmp_path: Path) -> None:
     folder = word_level(tmp_path / "words", WORDS, tokenizer_config={"eos_token": "</s>"})
     assert load_tokenizer(folder / "tokenizer.json").fingerprint == load_tokenizer(folder).fingerprint

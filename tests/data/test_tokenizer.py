@@ -105,6 +105,13 @@ def test_unknown_tokenizer_names_the_nearest(spec: str, meant: str) -> None:
         load_tokenizer(spec)
 
 
+def test_bpe_is_no_name_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where no folder is named so
+    with pytest.raises(InputError, match=r"trained on a text.*give the folder") as caught:
+        load_tokenizer("bpe")
+    assert "did you mean" not in str(caught.value)
+
+
 def test_unicode_is_kept_by_ids_of_any_integer_type(gpt2: Gpt2Tokenizer) -> None:
     ids = np.array(gpt2.encode("漢字 🙂"), dtype=np.uint16)
     assert gpt2.decode(ids) == "漢字 🙂"

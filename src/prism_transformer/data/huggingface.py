@@ -22,7 +22,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, state: dict[str, Any], *, end_of_text: str, name: str) -> None:
         """`state` is the content of tokenizer.json; `end_of_text` is a token of it."""
-        for token in state["added_tokens"]:
+        for token in state.get("added_tokens", ()):
             # `encode_special_tokens` makes ordinary text of special tokens only.
             token["special"] = token["special"] or token["content"] == end_of_text
         self._json = json.dumps(state, ensure_ascii=False, sort_keys=True)

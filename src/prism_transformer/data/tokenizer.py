@@ -5,11 +5,9 @@ the end-of-text id, and nothing is added before or after. What separates documen
 The libraries behind them are imported on first use.
 """
 
-import difflib
 import hashlib
 import importlib.util
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
+from ..machine import available_cores
+from ..settings import nearest
 
 END_OF_TEXT = "<|endoftext|>"
 UnsignedIds = npt.NDArray[np.uint32]
@@ -128,7 +128,7 @@ class Gpt2Tokenizer(Tokenizer):
 
         if len(texts) == 1:
             return [encode(texts[0])]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(available_cores()) as pool:
             return list(pool.map(encode, texts))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -165,11 +165,13 @@ def load_tokenizer(spec: str | Path, *, name: str | None = None) -> Tokenizer:
     if (path / "vocab.bpe").is_file() and (path / "encoder.json").is_file():
         return Gpt2Tokenizer(path)
     if not path.exists():
-        nearest = difflib.get_close_matches(str(spec), ("bpe", "gpt2", "bytes"), n=1)
-        meant = f" (did you mean {nearest[0]}?)" if nearest else ""
+        if spec == "bpe":
+            raise InputError(
+                "tokenizer 'bpe' is trained on a text, not loaded by name; give the folder of a trained one"
+            )
         raise InputError(
-            f"tokenizer {str(spec)!r}: no such folder or file, and none of the names bpe, gpt2, bytes{meant}; "
-            f"give a name, or the folder of a Hugging Face tokenizer"
+            f"tokenizer {str(spec)!r}: no such folder or file; {nearest(str(spec), ('bpe', 'gpt2', 'bytes'))}; "
+            f"or give the folder of a Hugging Face tokenizer"
         )
     return HuggingFaceTokenizer.load(path, name=name or path.resolve().name.removesuffix(".json"))
 
