@@ -2,6 +2,7 @@ import errno
 import gzip
 import json
 import os
+import shutil
 from dataclasses import replace
 from itertools import chain, pairwise, product
 from pathlib import Path
@@ -184,6 +185,18 @@ def test_tokenizer_that_loses_text_is_warned_of(tmp_path: Path) -> None:
     assert any("loses" in line and line.startswith("warning:") for line in said)
 
 
+def test_fewer_ids_than_asked_for_are_warned_of_where_they_were_trained_here(lines: Path, tmp_path: Path) -> None:
+    """A brought tokenizer has the ids that it has, also where its folder is named bpe."""
+    said: list[str] = []
+    settings = DataSettings(paths=(str(lines),), vocab_size=4096)
+    prepare(settings, tmp_path / "trained", say=said.append)
+    assert any("warning: so little text gives" in line for line in said)
+    said.clear()
+    tokenizer = word_tokenizer(tmp_path / "bpe", "<unk>")
+    prepare(replace(settings, tokenizer=str(tokenizer)), tmp_path / "brought", say=said.append)
+    assert not any("so little text" in line for line in said)
+
+
 def test_most_frequent_ids_are_those_of_the_training_split(settings: DataSettings, tmp_path: Path) -> None:
     corpus = prepare(settings, tmp_path / "out", say=quiet)
     assert corpus.manifest is not None
@@ -239,6 +252,16 @@ def test_gone_sources_do_not_matter_to_what_is_prepared(settings: DataSettings, 
     said: list[str] = []
     prepare(settings, tmp_path / "out", say=said.append)
     assert "not all there" in said[0]
+
+
+def test_gone_tokenizer_does_not_matter_to_what_is_prepared(lines: Path, tmp_path: Path) -> None:
+    tokenizer = word_tokenizer(tmp_path / "words", "<unk>")
+    settings = DataSettings(paths=(str(lines),), tokenizer=str(tokenizer))
+    made = prepare(settings, tmp_path / "out", say=quiet)
+    shutil.rmtree(tokenizer)
+    assert prepare(settings, tmp_path / "out", say=quiet).fingerprint == made.fingerprint
+    with pytest.raises(InputError, match="words': no such folder"):
+        prepare(replace(settings, test_share=0.1), tmp_path / "out", say=quiet)
 
 
 @pytest.mark.parametrize(
@@ -328,14 +351,15 @@ def test_folder_with_other_files_is_left_alone(settings: DataSettings, tmp_path:
     assert (tmp_path / "out" / "thesis.txt").read_text() == "mine"
 
 
-def test_full_disk_ends_with_a_sentence_and_leaves_nothing(
-    settings: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_or_quota_ends_with_a_sentence_and_leaves_nothing(
+    settings: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def full(*args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("prism_transformer.data.shards.os.fsync", full)
-    with pytest.raises(RunError, match="no space left"):
+    with pytest.raises(RunError, match="out: no space left"):
         prepare(settings, tmp_path / "out", say=quiet)
     assert not (tmp_path / "out").exists()
 

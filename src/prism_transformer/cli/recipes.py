@@ -71,10 +71,10 @@ def chosen_recipe(options: RecipeOptions) -> Recipe:
 
 def vocab_size(recipe: Recipe) -> int:
     """Ids of the recipe's tokenizer, without preparing any text, or fetching the files of a known one."""
-    paths, tokenizer = recipe.data.paths, recipe.data.tokenizer
+    paths, tokenizer = recipe.data.paths, recipe.data.named_tokenizer
     if len(paths) == 1 and is_prepared(folder := Path(paths[0]).expanduser()):
-        return Corpus.open(folder, tokenizer=None if tokenizer == "bpe" else tokenizer).vocab_size
-    if tokenizer == "bpe":
+        return Corpus.open(folder, tokenizer=tokenizer).vocab_size
+    if tokenizer is None:
         return recipe.data.vocab_size
     known = {each.name: each.vocab_size for each in (Gpt2Tokenizer, ByteTokenizer)}
     return known.get(tokenizer) or load_tokenizer(tokenizer).vocab_size

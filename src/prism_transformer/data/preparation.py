@@ -1,12 +1,11 @@
 """Text to a corpus: find the sources, split them, train the tokenizer where one is asked for, encode, write."""
 
-import errno
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, RunError
+from ..errors import InputError, RunError, is_full_disk
 from .corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, Manifest, SourceInfo, is_prepared
 from .embedded import PythonDocumentation
 from .encode import encode, read_parts, survey, training_sample
@@ -42,6 +41,11 @@ class DataSettings:
     """Most bytes of text in each of the two: every run ends with a loss on all of the validation split, and more of it
     tells little more. What is beyond is trained on."""
 
+    @property
+    def named_tokenizer(self) -> str | None:
+        """The tokenizer to load; None where one is trained on the text."""
+        return None if self.tokenizer == "bpe" else self.tokenizer
+
     def shares(self, text_bytes: float) -> tuple[float, float]:
         """The parts of a text of so many bytes that are held out for validation and for the test."""
         most = self.held_out_bytes / max(text_bytes, 1)
@@ -50,7 +54,7 @@ class DataSettings:
     def problems(self) -> list[str]:
         """Every value that cannot be, with the rule and the remedy."""
         problems = []
-        if self.tokenizer == "bpe" and not 257 <= self.vocab_size <= 2**20:
+        if self.named_tokenizer is None and not 257 <= self.vocab_size <= 2**20:
             problems.append(
                 f"vocab_size={self.vocab_size} is outside 257 .. {2**20:,}: a byte-level BPE has the 256 bytes, "
                 f"end-of-text, and merges beyond them"
@@ -81,14 +85,14 @@ def prepare(settings: DataSettings, folder: Path, *, say: Say = print) -> Corpus
         with claim(folder, mark=MANIFEST) as partial:
             return _prepare(settings, folder, partial, say)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if not is_full_disk(error):
             raise
         raise RunError(f"{folder}: no space left on the disk; free some, and run the command again") from None
 
 
 def _open_prepared(folder: Path, settings: DataSettings) -> Corpus:
     """A folder of tokens as it is; a tokenizer asked for by name must be the one that made it."""
-    asked = None if settings.tokenizer == "bpe" else settings.tokenizer
+    asked = settings.named_tokenizer
     corpus = Corpus.open(folder, tokenizer=asked)
     if asked and load_tokenizer(asked).fingerprint != corpus.tokenizer.fingerprint:
         raise InputError(
@@ -100,19 +104,21 @@ def _open_prepared(folder: Path, settings: DataSettings) -> Corpus:
 
 def _prepare(settings: DataSettings, folder: Path, partial: Path, say: Say) -> Corpus:
     known = Manifest.read(folder) if (folder / MANIFEST).exists() else None
+    is_same = known is not None and known.settings == _as_json(settings)
     problems: list[str] = []
     sources, tokenizer = None, None
     try:
         sources = _find_sources(settings, partial)
     except InputError as error:
-        if known and known.settings == _as_json(settings):
+        if is_same:
             say(f"data: {folder} is used as it was prepared; its sources are not all there now")
             return Corpus.open(folder)
         problems += error.problems
     try:
-        tokenizer = None if settings.tokenizer == "bpe" else load_tokenizer(settings.tokenizer)
+        tokenizer = None if settings.named_tokenizer is None else load_tokenizer(settings.named_tokenizer)
     except InputError as error:
-        problems += error.problems
+        if not is_same:  # else its copy is in the folder
+            problems += error.problems
     if sources is None or problems:
         raise InputError(problems)
     infos = sources.identity({info.name: info for info in known.sources} if known else {})

@@ -101,7 +101,7 @@ def manifest_lines(manifest: Manifest) -> list[str]:
     ]
     if counts.documents_cut:
         lines.append(f"split: documents too long for one side, and so cut: {counts.documents_cut:,}")
-    if name == "bpe" and rows < manifest.settings["vocab_size"]:
+    if manifest.settings.get("tokenizer") == "bpe" and rows < manifest.settings["vocab_size"]:
         lines.append(f"warning: so little text gives {rows:,} ids, not {manifest.settings['vocab_size']:,}")
     if unknown > WARN_SHARE:
         lines.append(f"warning: {unknown:.1%} of the tokens are unknown to the tokenizer {name}: is it the right one?")

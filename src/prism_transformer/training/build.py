@@ -68,7 +68,7 @@ def shared_corpus(recipe: Recipe, folder: Path, world: World, say: Callable[[str
         return str(found[0].folder.resolve())
 
     path = Path(world.on_main(prepare_it))
-    asked = None if recipe.data.tokenizer == "bpe" else recipe.data.tokenizer
+    asked = recipe.data.named_tokenizer
     world.together(lambda: None if found else found.append(Corpus.open(path, tokenizer=asked)))
     return found[0]
 
