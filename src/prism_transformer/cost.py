@@ -57,7 +57,7 @@ class Cost:
 
     @property
     def kv_cache_bytes(self) -> int:
-        """Keys and values of one sequence at full context."""
+        """Keys and values of one sequence at full context, in bf16."""
         return sum(layer.kv_cache_bytes for layer in self.layers)
 
 
@@ -88,9 +88,8 @@ def model_cost(
     context: int,
     intermediate_size: int,
     tied: bool = True,
-    cache_bytes_per_value: int = 2,
 ) -> Cost:
-    """Cost of the Llama-shaped model with this schedule. `cache_bytes_per_value` is 2 for bf16, 4 for fp32."""
+    """Cost of the Llama-shaped model with this schedule."""
     d = schedule.d_model
     matrices = 4 * d * d + 3 * d * intermediate_size
     layers = []
@@ -103,7 +102,7 @@ def model_cost(
                 parameters=matrices + 2 * d,
                 matmul_flops_per_token=2 * matrices + 4 * context * attention_width,
                 softmax_entries=heads * context**2,
-                kv_cache_bytes=2 * context * attention_width * cache_bytes_per_value,
+                kv_cache_bytes=2 * context * attention_width * 2,  # keys and values in bf16
             )
         )
     return Cost(

@@ -96,6 +96,24 @@ def test_a_dry_run_shows_what_a_run_takes_and_writes_nothing(
     assert list(in_empty_folder.iterdir()) == []
 
 
+def test_a_dry_run_counts_the_logits_of_a_mac(
+    tiny_yaml: str, in_empty_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss in chunks, which holds no logits, is the CPU's alone."""
+    import torch
+
+    from prism_transformer.training import device
+
+    def memory_on(name: str) -> dict[str, int]:
+        chosen = device.Device(torch.device(name), torch.float32, ())
+        monkeypatch.setattr(device, "choose_device", lambda settings: chosen)
+        assert run("--recipe", tiny_yaml, "--dry-run", "--json") == 0
+        memory: dict[str, int] = json.loads(capsys.readouterr().out)["fit"]["memory"]
+        return memory
+
+    assert memory_on("mps")["logits"] > memory_on("cpu")["logits"]
+
+
 @pytest.mark.parametrize(
     ("argv", "messages"),
     [

@@ -1,10 +1,13 @@
 """Training that begins with the weights of another run."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from prism_transformer.checkpoint import load_model, save_model
-from prism_transformer.data import Corpus
+from prism_transformer.data import Corpus, DataSettings
 from prism_transformer.errors import InputError
 from prism_transformer.evaluation.loading import load
 from prism_transformer.model.configuration_prism import PrismConfig
@@ -14,6 +17,8 @@ from prism_transformer.training.beginning import begin_from
 from prism_transformer.training.build import new_model
 from prism_transformer.training.loop import train
 from prism_transformer.training.recipe import Recipe, with_model, with_training
+
+from .runs import RECIPE, quiet
 
 
 @pytest.fixture
@@ -90,3 +95,20 @@ def test_what_does_not_fit_the_weights_is_refused(recipe, source, corpus, tmp_pa
     corpus.tokenizer.save(foreign)
     with pytest.raises(InputError, match="prism import"):
         begin_from(recipe, foreign)
+
+
+def test_the_tokenizer_of_a_run_on_other_programs_shards_is_the_one_that_was_named(tmp_path):
+    """Such shards bring none of their own."""
+    draw = np.random.default_rng(0)
+    (tmp_path / "shards").mkdir()
+    for name, size in (("other_train_000001.bin", 400), ("other_val_000000.bin", 80)):
+        ids = draw.integers(0, 256, size).astype("<u2")
+        header = np.zeros(256, "<i4")
+        header[:3] = (20240520, 1, size)
+        (tmp_path / "shards" / name).write_bytes(header.tobytes() + ids.tobytes())
+    recipe = with_training(RECIPE, tokens=2 * 64, evaluations=1)
+    recipe = replace(recipe, data=DataSettings(paths=(str(tmp_path / "shards"),), tokenizer="bytes"))
+    train(recipe, tmp_path / "run", say=quiet)
+    begun = begin_from(recipe, tmp_path / "run")
+    assert begun.data.tokenizer == "bytes"
+    assert new_model(begun, Corpus.open(tmp_path / "shards", tokenizer="bytes")).config.vocab_size == 257

@@ -125,7 +125,3 @@ def test_threads_and_precision_are_set_back():
         torch.set_num_threads(threads + 1)
         torch.set_float32_matmul_precision("medium")
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (threads, precision)
-
-
-def test_memory_is_not_counted_on_the_cpu():
-    assert choose_device(DeviceSettings(device="cpu")).memory_peak() is None

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,6 +53,14 @@ def test_a_signal_in_an_evaluation_is_heeded_before_its_next_batch(
     monkeypatch.undo()
     run(recipe, out, corpus)
     assert_same_run(out, unbroken)
+
+
+@pytest.mark.parametrize(("step", "state"), [(0, "nothing to save; the same command starts again"), (7, "saved; the")])
+def test_what_is_said_of_a_stop(step, state):
+    """Before the first step is whole, as while layers are compiled, there is nothing to save."""
+    stopped = SimpleNamespace(step=step, saved_step=step, recipe=SimpleNamespace(steps=24))
+    with pytest.raises(Stopped, match=f"stopped at step {step} of 24, {state}"):
+        session.Session.stop(stopped, signal.SIGTERM)
 
 
 # Killed
@@ -103,6 +112,15 @@ def test_half_a_checkpoint_is_skipped_and_told(stopped, logged, corpus, unbroken
     assert_same_run(stopped, unbroken_logged)
 
 
+def test_without_the_name_of_the_newest_checkpoint_the_run_goes_on_from_it(stopped, logged, corpus, unbroken_logged):
+    """Killed between a checkpoint and `latest`, or copied without it."""
+    (stopped / "checkpoints" / "latest").unlink()
+    said: list[str] = []
+    train(logged, stopped, corpus=corpus, say=said.append)
+    assert f"going on from {stopped / 'checkpoints' / 'step-000008'}" in said
+    assert_same_run(stopped, unbroken_logged)
+
+
 def test_where_no_checkpoint_is_whole_the_run_is_refused_and_not_started_again(stopped, logged, corpus):
     for step in (4, 8):
         (stopped / "checkpoints" / f"step-{step:06d}" / "state.json").unlink()
@@ -139,6 +157,17 @@ def test_a_changed_horizon_is_refused_or_accepted_noted_and_followed(stopped, lo
     run(longer, stopped, corpus)  # it is its own recipe now
     with pytest.raises(InputError, match=r"step-000030 is beyond the 20 steps of this recipe; give more tokens"):
         run(with_training(logged, tokens=20 * 64), stopped, corpus, allow=["horizon"])
+    assert run(longer, stopped, corpus)["step"] == 30  # the refused one has left no trace
+
+
+def test_an_accepted_change_of_a_finished_run_is_not_written_into_its_recipe(tmp_path, short, corpus):
+    from dataclasses import replace
+
+    run(short, tmp_path / "run", corpus)
+    before = (tmp_path / "run" / "recipe.yaml").read_bytes()
+    other = replace(short, optimizer=replace(short.optimizer, lr=0.5))
+    assert run(other, tmp_path / "run", corpus, allow=["recipe"])["step"] == 8
+    assert (tmp_path / "run" / "recipe.yaml").read_bytes() == before
 
 
 def test_a_finished_run_goes_on_to_a_longer_horizon(tmp_path, short, corpus):

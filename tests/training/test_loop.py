@@ -206,7 +206,7 @@ def test_a_run_prints_only_what_it_says(tmp_path, recipe, corpus, capfd):
     assert len(said) == 2
 
 
-def test_many_epochs_and_short_documents_are_said(tmp_path, recipe, corpus):
+def test_many_epochs_are_said(tmp_path, recipe, corpus):
     said = []
     recipe = with_training(recipe, tokens=64 * 64, evaluations=1)
     train(recipe, tmp_path / "run", corpus=corpus, say=said.append)
@@ -391,7 +391,7 @@ def test_a_full_disk_while_saving_is_warned_of_and_training_goes_on(
     assert re_step(warnings[0]) == "step 1 was not written: [Errno 28] No space left on device; training goes on"
     assert len(calls) == 8  # the clock went on, and each later save was tried
     seconds = [line["seconds"] for line in read_metrics(out / "metrics.jsonl")]
-    assert seconds == sorted(set(seconds)) or seconds[-1] > seconds[0]
+    assert seconds == sorted(seconds) and seconds[-1] > seconds[0]
     assert all(line["tokens_per_second"] > 0 for line in read_metrics(out / "metrics.jsonl") if "loss" in line)
     assert_same_run(out, unbroken_short)
 

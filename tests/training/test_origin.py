@@ -48,6 +48,11 @@ def test_each_kind_is_refused_with_both_values_and_its_flag_and_accepted_with_it
     assert origin.accepted_changes(FOUND, where="runs/a", allow=[kind]) == [line]
 
 
+def test_a_tokenizer_is_what_its_fingerprint_says_and_not_the_name_of_its_folder():
+    assert replace(ORIGIN, tokenizer="copy (123456789012)").accepted_changes(FOUND, where="runs/a", allow=()) == []
+    assert "tokenizer: bytes (123456789012) -> bytes (999)" in refusal(replace(ORIGIN, tokenizer="bytes (999)"))
+
+
 def test_several_kinds_are_told_at_once():
     origin = of(with_training(RECIPE, tokens=9999, seed=4))
     sentence = refusal(origin)

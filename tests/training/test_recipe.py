@@ -198,6 +198,7 @@ def test_a_recipe_is_read_from_a_file_and_its_study_kept_apart(tmp_path):
     ("source", "message"),
     [
         ("demoo", "no recipe.* 'demoo'; did you mean 'demo'"),
+        ("paper/ablaton", "did you mean 'paper/ablation'"),
         ("absent.yaml", r"absent\.yaml cannot be read: No such file"),
         (".", "cannot be read: Is a directory"),
     ],

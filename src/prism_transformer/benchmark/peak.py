@@ -35,7 +35,7 @@ def device_peak(device: Device) -> Peak | None:
     """Measured on a CPU, from the table of known devices on a GPU, None for one that is not in it."""
     dtype = str(device.dtype).removeprefix("torch.")
     if device.device.type == "cpu":
-        return Peak(product_rate(device.device, device.dtype), f"a large {dtype} matrix product, measured")
+        return Peak(cpu_peak(device.dtype), f"a large {dtype} matrix product, measured")
     if device.device.type != "cuda":
         return None
     return known_peak(torch.cuda.get_device_name(device.device), dtype)
@@ -49,6 +49,11 @@ def known_peak(name: str, dtype: str) -> Peak | None:
         return None
     best = max(fitting, key=len)
     return Peak(KNOWN[best][dtype], f"the data sheet of {best}, {dtype}")
+
+
+def cpu_peak(dtype: torch.dtype) -> float:
+    """FLOP/s of the best of several measurements: other programs can only make one slower."""
+    return max(product_rate(torch.device("cpu"), dtype, seconds=0.2) for _ in range(5))
 
 
 def product_rate(device: torch.device, dtype: torch.dtype, *, size: int = 2048, seconds: float = 0.5) -> float:

@@ -28,9 +28,9 @@ class Report:
     csv: Annotated[Path | None, tyro.conf.arg(name="from", metavar="CSV")] = None
     """Losses of any trainer: columns arm, seed, step, tokens, loss."""
     baseline: str | None = None
-    """With --from: the arm that the others are compared with; default: uniform, or the first."""
+    """With --from: the arm that the others are compared with; default: uniform, which must then be there."""
     primary: str | None = None
-    """With --from: the one arm that the verdict is about; default: prism, or the first besides the baseline."""
+    """With --from: the one arm that the verdict is about; default: the only other arm, or prism."""
     out: Path | None = None
     """With --from: the folder for the results; default: beside the file, named after it."""
     brief: Switch = False

@@ -127,7 +127,7 @@ def _verify(recipe: Recipe, run: Path, options: Train) -> int:
     from .progress import RunProgress
 
     with RunProgress(recipe) as progress:
-        proof = verify(recipe, run, say=progress.say)
+        proof = verify(recipe, run, say=progress.say, allow=options.allow)
     if proof is None:  # not rank 0
         return 0
     if options.json:
@@ -188,7 +188,7 @@ def _fit(recipe: Recipe, size: int, options: Train) -> Fit:
     device = choose_device(recipe.device)
     low, of_gpu = device.dtype == torch.bfloat16, device.memory()
     memory = main_memory() // options.ranks if of_gpu is None else of_gpu
-    return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=of_gpu is None, low=low)
+    return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=device.device.type == "cpu", low=low)
 
 
 def _print_fit(fitting: Fit) -> None:

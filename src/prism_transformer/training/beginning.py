@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ..data import Corpus
+from ..data.corpus import TOKENIZER
 from ..errors import InputError
 from ..evaluation.loading import LoadedModel, load
 from ..model.modeling_prism import PrismForCausalLM
-from .recipe import ModelSettings, Recipe
+from .metrics import RECIPE
+from .recipe import ModelSettings, Recipe, load_recipe
 
 SIZES = ("layers", "d_model", "ffn", "tied")
 """What the shapes of the weights fix."""
@@ -73,8 +75,16 @@ def _load(path: str) -> LoadedModel:
 def _settings_of(path: str) -> tuple[ModelSettings, str]:
     """The settings of the model in `path`, and where its tokenizer is; read once for all recipes that are tried."""
     source = _load(path)
-    tokenizer = source.corpus.folder / "tokenizer" if source.corpus else Path(path)
-    return _model_settings(source, path), str(tokenizer)
+    return _model_settings(source, path), _tokenizer_of(source, path)
+
+
+def _tokenizer_of(source: LoadedModel, path: str) -> str:
+    """What `load_tokenizer` takes. Other programs' shards bring no tokenizer, and the run's recipe names it."""
+    if source.corpus is None or source.run is None:
+        return path
+    if source.corpus.manifest is None:
+        return load_recipe(source.run / RECIPE).recipe.data.tokenizer
+    return str(source.corpus.folder / TOKENIZER)
 
 
 def _model_settings(source: LoadedModel, path: str) -> ModelSettings:

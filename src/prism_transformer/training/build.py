@@ -56,6 +56,7 @@ def read_start(
         say(f"changed since, as asked: {change}")
     if start.position.step < recipe.steps and (warning := check_space(run.checkpoints, recipe, corpus.vocab_size)):
         say(warning)
+    run.accept(origin, allow=allow)
     return replace(start, model=under_schedule(start.model, recipe, corpus))
 
 

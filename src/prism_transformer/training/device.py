@@ -38,10 +38,6 @@ class Device:
         size: int = torch.cuda.get_device_properties(self.device).total_memory
         return size
 
-    def memory_peak(self) -> int | None:
-        """Most bytes that tensors took on the device; None where that is not counted."""
-        return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
-
 
 def choose_device(settings: DeviceSettings, *, local_rank: int | None = None) -> Device:
     """Resolve `settings` on this machine, and set torch's threads. Raises InputError for a device that is not here.

@@ -66,8 +66,9 @@ def train(
                 loss, tokens = finished["val_loss"], finished["tokens"]
                 say(f"{run.path} is finished: validation loss {loss:.4f} after {tokens:,} tokens")
                 return finished
-            for sentence in (*device.sentences, *data_sentences(recipe, corpus)):
-                say(sentence)
+            if world.is_main:  # other programs' shards are read whole for it
+                for sentence in (*device.sentences, *data_sentences(recipe, corpus)):
+                    say(sentence)
             return Session(recipe, run, corpus, device, on_record, say, world=world, allow=allow).run()
 
 
@@ -84,7 +85,9 @@ def opened(run: RunFolder, world: World, say: Say) -> Iterator[RunFolder]:
 def final_record(run: RunFolder, recipe: Recipe, corpus: Corpus, allow: Collection[str]) -> Record | None:
     """Check that the run in the folder, if any, is this one; returns its last record where it is finished."""
     check_data(recipe, corpus)
-    run.accept(Origin.of(recipe, corpus), allow=allow)
+    origin = Origin.of(recipe, corpus)
+    if not run.changes(origin, allow=allow):  # changes are recorded once the checkpoint is known to fit: build.py
+        run.accept(origin)
     final = run.final_record()
     return final if final and final["step"] == recipe.steps else None
 

@@ -71,9 +71,14 @@ class Origin:
                 f"data.fingerprint: {found['data_fingerprint']} -> {self.data_fingerprint}"
             )
             changes["data"] += [f"shard {line}" for line in _shard_changes(found.get("shards", {}), self.shards)]
-        if found.get("tokenizer", self.tokenizer) != self.tokenizer:
+        if _fingerprint(found.get("tokenizer", self.tokenizer)) != _fingerprint(self.tokenizer):
             changes["tokenizer"] = [f"tokenizer: {found['tokenizer']} -> {self.tokenizer}"]
         return changes
+
+
+def _fingerprint(tokenizer: str) -> str:
+    """Of "bpe (1a2b…)": the name is that of its folder, which may be renamed."""
+    return tokenizer.rpartition(" ")[2]
 
 
 def _kind(line: str) -> str:

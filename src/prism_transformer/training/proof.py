@@ -6,7 +6,7 @@ bit. The run itself is left as it is.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,10 @@ class Proof:
         return not any(comparison.differences for comparison in self.comparisons)
 
 
-def verify(recipe: Recipe, out: Path, *, say: Say = print) -> Proof | None:
+def verify(recipe: Recipe, out: Path, *, say: Say = print, allow: Collection[str] = ()) -> Proof | None:
     """Train the last piece of the run in `out` again, twice, and compare. None on all ranks but the first.
+
+    `allow` takes "golden". Other differences from the checkpoint were accepted when the run went on from it.
 
     Raises InputError where the run has no checkpoint, or is not of this recipe and its text.
     """
@@ -71,12 +73,13 @@ def verify(recipe: Recipe, out: Path, *, say: Say = print) -> Proof | None:
             say(f"training steps {first + 1:,} to {last:,} again, twice")
             training = replace(recipe.training, evaluations=1, save_minutes=1e9, keep_every=0)
             bare, start = replace(recipe, training=training), run.checkpoints / f"step-{first:06d}" if first else None
+            accepted = ("recipe", "horizon", "schedule", "data", *allow)
             folders = [RunFolder(out / SCRATCH / name) for name in ("first", "second")]
             try:
                 for folder in folders:
                     world.on_main(lambda folder=folder: make_empty(folder.path))  # type: ignore[misc]
                     Session(
-                        bare, folder, corpus, device, silent, silent, world=world, allow=("recipe",), checkpoint=start
+                        bare, folder, corpus, device, silent, silent, world=world, allow=accepted, checkpoint=start
                     ).run_to(last)
                 return compared(run, folders, first, last) if world.is_main else None
             finally:

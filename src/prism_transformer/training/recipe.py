@@ -306,13 +306,14 @@ def recipe_names(folder: str = "") -> list[str]:
 
 def load_recipe(source: str | Path) -> RecipeFile:
     """Read a recipe that the package ships, by its name, or a YAML file. Raises InputError."""
-    if str(source) in (*recipe_names(), *recipe_names("paper")):
+    names = [*recipe_names(), *recipe_names("paper")]
+    if str(source) in names:
         with resources.as_file(_shipped() / f"{source}.yaml") as path:
             return _parse(str(source), read_yaml(path))
     path = Path(source).expanduser()
     if path.suffix in (".yaml", ".yml") or path.exists():
         return _parse(path.stem, read_yaml(path))
-    raise InputError(f"no recipe or YAML file {str(source)!r}; {nearest(str(source), recipe_names())}")
+    raise InputError(f"no recipe or YAML file {str(source)!r}; {nearest(str(source), names)}")
 
 
 def _shipped() -> Any:

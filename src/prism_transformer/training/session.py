@@ -286,7 +286,8 @@ class Session:
         if self.saved_step != self.step:
             self.save()
         exit_code = 130 if signal_number == signal.SIGINT else 75
-        raise Stopped(f"stopped at step {self.step} of {self.recipe.steps}, saved; the same command goes on", exit_code)
+        state = "saved; the same command goes on" if self.step else "nothing to save; the same command starts again"
+        raise Stopped(f"stopped at step {self.step} of {self.recipe.steps}, {state}", exit_code)
 
     def write(self, record: Mapping[str, Any], *, step: int | None = None) -> Record:
         step = self.step if step is None else step

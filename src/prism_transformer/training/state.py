@@ -113,21 +113,25 @@ class RunFolder:
         if others:
             raise InputError(f"{self.path} is no run and not empty ({', '.join(others[:3])}); use a new folder")
 
-    def accept(self, origin: Origin, *, allow: Collection[str] = ()) -> list[str]:
-        """Record recipe and text of a new run, or check that an old one has the same; returns the accepted changes.
+    def changes(self, origin: Origin, *, allow: Collection[str] = ()) -> list[str]:
+        """How recipe and text differ from those of the run that is here, by the kinds in `allow`, in words.
 
-        Raises InputError naming both values of what differs and is not of a kind in `allow` (see origin.py).
+        Raises InputError naming both values of what differs and is of no such kind (see origin.py).
         """
+        path = self.path / RECIPE
+        if not path.exists():
+            return []
+        found = {**self._text(), "recipe": to_mapping(from_mapping(Recipe, read_yaml(path), where=str(path)))}
+        return origin.accepted_changes(found, where=str(self.path), allow=allow)
+
+    def accept(self, origin: Origin, *, allow: Collection[str] = ()) -> None:
+        """Record recipe and text of a new run, or accepted changes of an old one. Raises InputError as `changes`."""
+        changes = self.changes(origin, allow=allow)
         path, place = self.path / RECIPE, self.path / ENVIRONMENT
-        changes: list[str] = []
-        if path.exists():
-            found = {**self._text(), "recipe": to_mapping(from_mapping(Recipe, read_yaml(path), where=str(path)))}
-            changes = origin.accepted_changes(found, where=str(self.path), allow=allow)
         if changes or not path.exists():
             write_text(path, to_yaml(origin.recipe))
         if changes or not place.exists():
             write_json(place, environment() | {"data_fingerprint": origin.data_fingerprint})
-        return changes
 
     def _text(self) -> dict[str, Any]:
         """What is known of the run's text: its fingerprint, and in detail what the newest checkpoint says of it."""
@@ -152,7 +156,7 @@ class RunFolder:
         complete, latest = self.complete(), self.latest()
         for rest in sorted({*self.checkpoints.glob("step-*"), *self.checkpoints.glob(".step-*")} - {*complete}):
             say(f"{rest} is not complete (it has no {STATE} yet) and is skipped")
-        if latest is not None and latest.is_dir() and latest not in complete and complete:
+        if complete and latest not in complete and (latest is None or latest.is_dir()):
             return complete[-1]
         return latest
 

@@ -6,7 +6,7 @@ from .recipe import Recipe
 
 
 def check_data(recipe: Recipe, corpus: Corpus) -> None:
-    """Raise InputError where a split is shorter than one window, or the files are of another vocabulary."""
+    """Raise InputError where a split is shorter than one window. Ids are checked as they are read."""
     problems: list[str] = []
     needed: dict[Split, int] = {"train": recipe.model.context, "validation": 1}
     for split, context in needed.items():
