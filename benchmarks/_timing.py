@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from prism_transformer.benchmark.memory import resident_peak
-from prism_transformer.benchmark.peak import product_rate
+from prism_transformer.benchmark.peak import cpu_peak
 from prism_transformer.benchmark.timing import CLOCKS, Ratio, speed_ratio, turn_of
 from prism_transformer.data.corpus import TokenStream
 from prism_transformer.study.statistics import paired_t
@@ -205,10 +205,13 @@ def describe_machine(options: argparse.Namespace) -> str:
     return f"{found['processor']}; {versions}\n{setting}"
 
 
-def share_of_peak(flops_per_step: float, seconds: float, options: argparse.Namespace) -> str:
-    """Of a large matrix product, measured now with the same threads and type."""
+def peak_of(options: argparse.Namespace) -> float:
+    """FLOP/s of a large matrix product, measured now with the same threads and type."""
     torch.set_num_threads(options.threads)
-    peak = product_rate(torch.device("cpu"), getattr(torch, options.dtype))
+    return cpu_peak(getattr(torch, options.dtype))
+
+
+def share(flops_per_step: float, seconds: float, peak: float) -> str:
     return f"{100 * flops_per_step / seconds / peak:.1f} % of {peak / 1e9:.0f} GFLOP/s"
 
 

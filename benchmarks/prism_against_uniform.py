@@ -15,7 +15,8 @@ from _timing import (
     arguments,
     describe_machine,
     make_recipe,
-    share_of_peak,
+    peak_of,
+    share,
     show,
     training_step,
 )
@@ -37,10 +38,11 @@ def compare(size: Size, options: argparse.Namespace) -> None:
         show("  matmul FLOPs a token, forward", f"{cost.matmul_flops_per_token:,}")
         show("  softmax entries a sequence", f"{cost.softmax_entries:,}")
         turns.append(turn_of(training_step(recipe, size), clock=options.clock))
+    peak = peak_of(options)
     seconds = interleave(turns, rounds=options.rounds, repeats=options.steps)
     for arm, row in zip(ARMS, seconds, strict=True):
         median = float(np.median(row))
-        show(f"{arm}, median ms a step", f"{1e3 * median:.1f}, {share_of_peak(flops[arm], median, options)}")
+        show(f"{arm}, median ms a step", f"{1e3 * median:.1f}, {share(flops[arm], median, peak)}")
     show("speed of prism relative to uniform", f"{speed_ratio(*seconds)}  (95 %, {options.rounds} rounds)")
 
 

@@ -162,6 +162,12 @@ def test_verbs_and_links_exist(page):
         assert (page.parent / target).exists(), target
 
 
+def test_the_log_lists_its_entries():
+    log = ROOT / "docs" / "lab"
+    listed = re.findall(r"\]\((\S+)\)", (log / "index.md").read_text(encoding="utf-8"))
+    assert listed == sorted(path.name for path in log.glob("*.md") if path.name != "index.md")
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 @pytest.mark.parametrize("line", sorted({line for page in PAGES for line in shell_lines(page) if line[:5] == "make "}))
 def test_make_target_exists(line):

@@ -57,3 +57,18 @@ def test_decode_against_gpt2(run):
         "decode_against_gpt2.py", "--sizes", "tiny", "--rounds", "2", "--pairs", "1", "--prompt", "3", "--new", "4"
     )
     assert "static cache, speed relative to GPT-2" in out and "growing cache, tokens/s" in out
+
+
+@pytest.mark.slow
+def test_step_against_llama(run):
+    out = run("step_against_peers.py", "--peer", "llama", "--sizes", "tiny", "--rounds", "2", "--pairs", "1")
+    # by hand, in a layer 8 d^2 of projections, 6 d floor(8 d / 3) of SwiGLU, 4 T d of attention; 2 d V of the head
+    flops = 2 * (8 * 32**2 + 6 * 32 * 85 + 4 * 16 * 32) + 2 * 32 * 128
+    assert [line.split()[-1] for line in out.splitlines() if "FLOPs a token" in line] == [f"{flops:,}"] * 2
+    assert "speed relative to Llama of transformers" in out and "peak memory of the processes" in out
+
+
+def test_a_peer_that_is_not_there(run, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run("step_against_peers.py", "--peer", "nanogpt", "--nanogpt", "nowhere")
+    assert caught.value.code == 2 and "no model.py there; give a checkout of nanoGPT" in capsys.readouterr().err
