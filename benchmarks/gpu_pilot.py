@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from prism_transformer.data import Corpus, DataSettings
 from prism_transformer.errors import InputError, Stopped, ending
 from prism_transformer.settings import from_mapping
-from prism_transformer.study import measure, runner
+from prism_transformer.study import runner, speed
 from prism_transformer.study.compare import conclude, open_study
 from prism_transformer.study.context import environments
 from prism_transformer.study.estimate import EVALUATION_COST, evaluated_tokens
@@ -82,16 +82,16 @@ def begin(options: argparse.Namespace, deadline: float) -> Study:
     """The study, with as many tokens as fit."""
     recipe = recipe_of(options)
     corpus = Corpus.open(options.shards, tokenizer="gpt2")
-    speed = measure.training_speed(recipe, corpus.vocab_size).tokens_per_second / len(ARMS)
+    tokens_per_second = speed.training_speed(recipe, corpus.vocab_size).tokens_per_second / len(ARMS)
     seconds = USED * (deadline - time.monotonic() - RESERVE_SECONDS)
-    evaluated = EVALUATION_COST * evaluated_tokens(recipe, len(corpus.split("validation"))) / speed
-    steps = int((seconds - evaluated) * speed) // recipe.training.tokens_per_step
+    evaluated = EVALUATION_COST * evaluated_tokens(recipe, len(corpus.split("validation"))) / tokens_per_second
+    steps = int((seconds - evaluated) * tokens_per_second) // recipe.training.tokens_per_step
     if steps < recipe.training.evaluations:
         raise InputError(
-            f"{seconds:.0f} s at {speed:,.0f} tokens/s an arm, of which {evaluated:.0f} s go to evaluation, are too "
+            f"{seconds:.0f} s at {tokens_per_second:,.0f} tokens/s an arm, of which {evaluated:.0f} s go to evaluation, are too "
             f"few for {recipe.training.evaluations} steps; give more minutes, or shards with a smaller validation split"
         )
-    print(f"{speed * len(ARMS):,.0f} tokens/s on {options.device}, measured here", flush=True)
+    print(f"{tokens_per_second * len(ARMS):,.0f} tokens/s on {options.device}, measured here", flush=True)
     recipe = with_training(recipe, tokens=steps * recipe.training.tokens_per_step)
     settings = StudySettings(arms=ARMS, primary="prism", seeds=1, jobs=len(ARMS))
     return open_study(recipe, options.out, settings=settings, name="GPU pilot", say=print)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from prism_transformer.cli import VERBS, main
-from prism_transformer.study import measure
+from prism_transformer.study import speed
 from prism_transformer.study.estimate import Speed
 from prism_transformer.training.recipe import load_recipe
 
@@ -80,7 +80,7 @@ def home(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     monkeypatch.setenv("USERPROFILE", str(folder))  # Windows
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(measure, "training_speed", lambda *_, **__: Speed(1e5, "measured here"))
+    monkeypatch.setattr(speed, "training_speed", lambda *_, **__: Speed(1e5, "measured here"))
     return folder
 
 

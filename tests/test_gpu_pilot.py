@@ -42,7 +42,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return ProgressReader(study).read()
 
     monkeypatch.setattr(gpu_pilot.runner, "run_study", run_study)
-    monkeypatch.setattr(gpu_pilot.measure, "training_speed", lambda recipe, size: Speed(30.0, "measured here"))
+    monkeypatch.setattr(gpu_pilot.speed, "training_speed", lambda recipe, size: Speed(30.0, "measured here"))
 
 
 def arguments(shards: Path, out: Path, minutes: str = "4") -> list[str]:

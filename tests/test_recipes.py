@@ -7,7 +7,7 @@ import pytest
 
 from prism_transformer.cli import main
 from prism_transformer.errors import InputError
-from prism_transformer.study import measure
+from prism_transformer.study import speed
 from prism_transformer.study.estimate import Speed
 from prism_transformer.training.recipe import load_recipe, recipe_names
 
@@ -26,7 +26,7 @@ def test_the_names_are_those_that_the_help_lists() -> None:
 def dry_run(capsys: pytest.CaptureFixture[str], tmp_path: object, monkeypatch: pytest.MonkeyPatch):
     """dry_run(verb, recipe): its plan, in an empty folder, at a speed that is not measured."""
     monkeypatch.chdir(str(tmp_path))
-    monkeypatch.setattr(measure, "training_speed", lambda recipe, vocab_size, **_: Speed(1000.0, "measured here"))
+    monkeypatch.setattr(speed, "training_speed", lambda recipe, vocab_size, **_: Speed(1000.0, "measured here"))
 
     def of(verb: str, recipe: str) -> dict[str, object]:
         assert main([verb, "--recipe", recipe, "--dry-run", "--json"]) == 0

@@ -14,7 +14,7 @@ import pytest
 from prism_transformer.cli import compare as compare_verb
 from prism_transformer.cli import main
 from prism_transformer.study import compare as compare_module
-from prism_transformer.study import measure
+from prism_transformer.study import speed
 from prism_transformer.study.estimate import Speed
 from prism_transformer.study.folder import Study
 from prism_transformer.study.worker import work
@@ -274,7 +274,7 @@ def test_a_recipe_elsewhere_names_the_study_after_its_file(
 def test_a_spread_that_was_measured_elsewhere_is_not_taken_for_this_study(
     in_empty_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "training_speed", lambda *_, **__: Speed(1000.0, "measured here"))
+    monkeypatch.setattr(speed, "training_speed", lambda *_, **__: Speed(1000.0, "measured here"))
 
     def detectable(*argv: str) -> object:
         assert run("--recipe", "demo", "--dry-run", "--json", *argv) == 0

@@ -10,7 +10,7 @@ from rich.console import Console
 from prism_transformer.cli import main
 from prism_transformer.cli.progress import CompareProgress
 from prism_transformer.cli.reproduce import _budget, _Progress, _table
-from prism_transformer.study import measure
+from prism_transformer.study import speed
 from prism_transformer.study.estimate import Speed
 from prism_transformer.study.plan import RunKey
 from prism_transformer.study.runner import Progress
@@ -18,7 +18,7 @@ from prism_transformer.study.runner import Progress
 
 @pytest.fixture(autouse=True)
 def known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "training_speed", lambda recipe, size, **_: Speed(1e6, "measured here"))
+    monkeypatch.setattr(speed, "training_speed", lambda recipe, size, **_: Speed(1e6, "measured here"))
 
 
 def test_controls_at_the_small_scale_print_their_plan_then_what_is_missing(

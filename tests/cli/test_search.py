@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from prism_transformer.cli import main
-from prism_transformer.study import measure
+from prism_transformer.study import speed
 from prism_transformer.study.estimate import Speed
 
 
 @pytest.fixture(autouse=True)
-def speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "training_speed", lambda recipe, size: Speed(20_000.0, "measured here"))
+def known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "training_speed", lambda recipe, size: Speed(20_000.0, "measured here"))
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from prism_transformer.reproduce.plan import Plan, make_plan, plan_lines
 from prism_transformer.reproduce.run import Watch, reproduce
 from prism_transformer.reproduce.studies import PlannedStudy, plan_studies, take_over
 from prism_transformer.reproduce.targets import TARGETS
-from prism_transformer.study import measure
+from prism_transformer.study import speed
 from prism_transformer.study.estimate import Speed
 from prism_transformer.study.folder import Study
 from prism_transformer.study.runner import Progress, ProgressReader
@@ -66,7 +66,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(reproduction, "run_study", run_study)
     monkeypatch.setattr(scoring, "open_available", lambda folder, say: nullcontext())
-    monkeypatch.setattr(measure, "training_speed", lambda recipe, size, **_: Speed(100.0, "measured here"))
+    monkeypatch.setattr(speed, "training_speed", lambda recipe, size, **_: Speed(100.0, "measured here"))
     return trained
 
 

@@ -39,10 +39,10 @@ def begin(tiny: Recipe, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """begin(folder, budget="60 runs", storage=None, name="search", recipe=tiny, …): a search before its first run."""
     from prism_transformer.search.begin import open_search
     from prism_transformer.search.settings import SearchSettings
-    from prism_transformer.study import measure
+    from prism_transformer.study import speed
     from prism_transformer.study.estimate import Speed
 
-    monkeypatch.setattr(measure, "training_speed", lambda recipe, size: Speed(SPEED, "measured here"))
+    monkeypatch.setattr(speed, "training_speed", lambda recipe, size: Speed(SPEED, "measured here"))
 
     def of(
         folder: Path, *, recipe: Recipe = tiny, storage: str | None = None, name: str = "search", **changes: Any

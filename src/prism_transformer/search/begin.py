@@ -87,7 +87,7 @@ def price(
     recipe: Recipe, settings: SearchSettings, *, vocab_size: int, validation_tokens: int | None, jobs: int | None
 ) -> Priced:
     """Measure the device for some seconds, and fit the search to its budget. Raises InputError where nothing fits."""
-    from ..study.measure import training_speed  # imports torch
+    from ..study.speed import training_speed  # imports torch
 
     found = check(recipe, settings)
     space = settings.space(recipe.model)

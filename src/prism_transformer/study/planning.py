@@ -67,7 +67,7 @@ def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
 
     def of(recipe: Recipe, settings: StudySettings) -> Estimate:
         if not measured:
-            from .measure import training_speed  # imports torch: only where something is measured
+            from .speed import training_speed  # imports torch: only where something is measured
 
             measured.append(training_speed(recipe, vocab_size))
         return estimate(
@@ -133,7 +133,7 @@ def apply_budget(
 
 def choose_recipe(candidates: Sequence[Candidate]) -> Candidate | None:
     """The largest candidate whose plan fits its budget (30 minutes where none is given)."""
-    from .measure import matrix_peak  # imports torch: only where something is measured
+    from .speed import matrix_peak  # imports torch: only where something is measured
 
     ordered = sorted(candidates, key=lambda each: -each.recipe.model.cost(each.vocab_size).parameters)
     budget = parse_duration(candidates[0].settings.budget or DEFAULT_BUDGET)
