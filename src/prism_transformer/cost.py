@@ -15,6 +15,11 @@ from dataclasses import dataclass
 
 from .model.head_schedule import HeadSchedule
 
+WEIGHT_BYTES = 4
+"""of a parameter, or of its gradient, in fp32"""
+MOMENT_BYTES = 8
+"""of AdamW's two moments of a parameter, in fp32"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCost:
@@ -134,9 +139,9 @@ def training_memory(
     layer_bytes = (10 * schedule.d_model + 4 * intermediate_size) * activation_bytes
     per_token = sum(layer_bytes + 4 * heads for heads in schedule.heads) + 3 * schedule.d_model * activation_bytes
     return TrainingMemory(
-        weights=4 * cost.parameters,
-        gradients=4 * cost.parameters,
-        optimizer=8 * cost.parameters,
+        weights=WEIGHT_BYTES * cost.parameters,
+        gradients=WEIGHT_BYTES * cost.parameters,
+        optimizer=MOMENT_BYTES * cost.parameters,
         activations=tokens * per_token,
         logits=tokens * vocab_size * (activation_bytes + 8),
     )

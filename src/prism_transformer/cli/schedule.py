@@ -129,7 +129,7 @@ def _suggest(options: Suggest) -> None:
 def _list(options: List) -> None:
     sizes = _family_sizes(options, "list")
     families: dict[str, dict[str, HeadSchedule] | str] = {}
-    for arm in ("uniform", "sweep", "prism", "reversed", "shuffled-1", "linear"):
+    for arm in (name.replace("-K", "-1") for name in FAMILIES if name != "uniform-N"):
         try:
             families[arm] = expand_arm(arm, **sizes)
         except InputError as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from ..cost import MOMENT_BYTES, WEIGHT_BYTES
 from ..kernels import LOGIT_ROWS
 from ..model.head_schedule import divisors
 from .recipe import Recipe, with_training
@@ -25,14 +26,14 @@ _MOST_RANKS = 4096
 def choose_way(asked: Literal["auto", "ddp", "fsdp"], parameters: int, *, ranks: int, gpu_bytes: int | None) -> Way:
     """`asked`, or where that is auto the simplest that fits.
 
-    That is DDP on CPUs (`gpu_bytes` None), and where weights, gradients and moments (16 bytes a parameter) take less
-    than half of a GPU.
+    That is DDP on CPUs (`gpu_bytes` None), and where weights, gradients and moments take less than half of a GPU.
     """
     if ranks == 1:
         return "one"
     if asked != "auto":
         return asked
-    return "ddp" if gpu_bytes is None or 16 * parameters < gpu_bytes / 2 else "fsdp"
+    state_bytes = (2 * WEIGHT_BYTES + MOMENT_BYTES) * parameters
+    return "ddp" if gpu_bytes is None or state_bytes < gpu_bytes / 2 else "fsdp"
 
 
 @dataclass(frozen=True, kw_only=True)

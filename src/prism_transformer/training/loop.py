@@ -61,7 +61,7 @@ def train(
         with opened(RunFolder(Path(out)), world, say) as run:
             device = choose_device(recipe.device, local_rank=world.local_rank if world.size > 1 else None)
             corpus = corpus or shared_corpus(recipe, run.data, world, say)
-            finished = world.on_main(partial(final_record, run, recipe, corpus, allow))
+            finished = world.on_main(partial(begin_or_recognise, run, recipe, corpus, allow))
             if finished:
                 loss, tokens = finished["val_loss"], finished["tokens"]
                 say(f"{run.path} is finished: validation loss {loss:.4f} after {tokens:,} tokens")
@@ -82,8 +82,8 @@ def opened(run: RunFolder, world: World, say: Say) -> Iterator[RunFolder]:
             yield run
 
 
-def final_record(run: RunFolder, recipe: Recipe, corpus: Corpus, allow: Collection[str]) -> Record | None:
-    """Check that the run in the folder, if any, is this one; returns its last record where it is finished."""
+def begin_or_recognise(run: RunFolder, recipe: Recipe, corpus: Corpus, allow: Collection[str]) -> Record | None:
+    """Check that the run in the folder, if any, is this one, and record a new one; returns a finished one's last record."""
     check_data(recipe, corpus)
     origin = Origin.of(recipe, corpus)
     if not run.changes(origin, allow=allow):  # changes are recorded once the checkpoint is known to fit: build.py

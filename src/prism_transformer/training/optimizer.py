@@ -7,6 +7,9 @@ from torch import nn
 
 from .recipe import OptimizerSettings
 
+OPTIMIZER_KEYS = ("step", "exp_avg", "exp_avg_sq")
+"""What AdamW keeps for each parameter; what it takes is in cost.py."""
+
 
 def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
     """AdamW over the parameters of `model`: weight decay on matrices (the embedding included), none on norms."""

@@ -23,6 +23,7 @@ from ..model.configuration_prism import PrismConfig
 from ..model.modeling_prism import PrismForCausalLM, PrismRotaryEmbedding
 from .device import Device
 from .fit import Way
+from .optimizer import OPTIMIZER_KEYS
 from .world import World
 
 
@@ -166,9 +167,6 @@ def optimizer_tensors(parallel: ParallelModel, optimizer: torch.optim.Optimizer)
         for name, parameter in parallel.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
-
-
-OPTIMIZER_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def restore_optimizer(parallel: ParallelModel, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..files import read_json
 from .build import shared_corpus
 from .device import choose_device, torch_settings_kept
-from .loop import final_record, opened, silent
+from .loop import begin_or_recognise, opened, silent
 from .metrics import ENVIRONMENT, read_metrics
 from .recipe import Recipe
 from .session import Say, Session
@@ -68,7 +68,7 @@ def verify(recipe: Recipe, out: Path, *, say: Say = print, allow: Collection[str
         with opened(RunFolder(out), world, say) as run:
             device = choose_device(recipe.device, local_rank=world.local_rank if world.size > 1 else None)
             corpus = shared_corpus(recipe, run.data, world, say)
-            world.on_main(lambda: final_record(run, recipe, corpus, ()))
+            world.on_main(lambda: begin_or_recognise(run, recipe, corpus, ()))
             first, last = world.on_main(lambda: piece(run))
             say(f"training steps {first + 1:,} to {last:,} again, twice")
             training = replace(recipe.training, evaluations=1, save_minutes=1e9, keep_every=0)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ..cost import MOMENT_BYTES, WEIGHT_BYTES
 from ..errors import RunError
 from ..files import free_bytes, size_text
 from .recipe import Recipe
@@ -40,7 +41,7 @@ class SaveClock:
 
 def checkpoint_bytes(recipe: Recipe, vocab_size: int) -> int:
     """What one checkpoint takes on the disk: fp32 weights and two moments, and the golden logits."""
-    return 12 * recipe.model.cost(vocab_size).parameters + 16 * 4 * vocab_size + _OTHER_BYTES
+    return (WEIGHT_BYTES + MOMENT_BYTES) * recipe.model.cost(vocab_size).parameters + 16 * 4 * vocab_size + _OTHER_BYTES
 
 
 def check_space(checkpoints: Path, recipe: Recipe, vocab_size: int) -> str | None:

@@ -32,8 +32,8 @@ from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import from_mapping, read_yaml, to_mapping, to_yaml
 from .metrics import DOCUMENTS, ENVIRONMENT, METRICS, RECIPE, read_metrics
+from .optimizer import OPTIMIZER_KEYS
 from .origin import Origin
-from .parallel import OPTIMIZER_KEYS
 from .recipe import Recipe
 
 DATA = "data"
