@@ -83,7 +83,7 @@ def opened(run: RunFolder, world: World, say: Say) -> Iterator[RunFolder]:
 
 
 def begin_or_recognise(run: RunFolder, recipe: Recipe, corpus: Corpus, allow: Collection[str]) -> Record | None:
-    """Check that the run in the folder, if any, is this one, and record a new one; returns a finished one's last record."""
+    """Check that a run in the folder is this one, or record a new one; returns the last record of a finished one."""
     check_data(recipe, corpus)
     origin = Origin.of(recipe, corpus)
     if not run.changes(origin, allow=allow):  # changes are recorded once the checkpoint is known to fit: build.py
