@@ -55,6 +55,29 @@ def test_two_seeds_of_one_arm_are_not_compared(study, text, in_empty_folder, cap
     assert "no differences: these are seeds of one arm" in capsys.readouterr().out
 
 
+def test_models_of_one_name_are_refused(study, text, tmp_path, in_empty_folder, capsys):
+    """Paired by arm and seed, one of them would be taken for the other."""
+    other = tmp_path / "other"
+    shutil.copytree(study, other)
+    assert main(["eval", str(study), str(other), "--text", text]) == 2
+    err = capsys.readouterr().err
+    assert "uniform seed 0, uniform seed 1, prism seed 0 and 1 more: given twice" in " ".join(err.split())
+    run = str(study / "runs" / "prism" / "seed-0")
+    assert main(["eval", run, run, "--text", text]) == 2
+    assert "prism seed 0: given twice" in capsys.readouterr().err
+
+
+def test_two_checkpoints_of_one_run_are_compared(study, text, tmp_path, in_empty_folder, capsys):
+    run = tmp_path / "study" / "runs" / "prism" / "seed-0"
+    shutil.copytree(study, tmp_path / "study")
+    last = run / "checkpoints" / "step-000012"
+    shutil.copytree(last, last.with_name("step-000011"))
+    assert main(["eval", str(last.with_name("step-000011")), str(last), "--text", text, "--json"]) == 0
+    (difference,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert (difference["baseline"], difference["arm"]) == ("prism step-000011", "prism step-000012")
+    assert (difference["mean"], difference["seeds"]) == (0.0, 1)  # the same weights under two names
+
+
 def test_text_as_json(study, text, in_empty_folder, capsys):
     assert main(["eval", str(study / "runs" / "prism" / "seed-1"), "--text", text, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["runs"][0]

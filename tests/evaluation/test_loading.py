@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from prism_transformer.data import load_tokenizer
 from prism_transformer.errors import InputError
-from prism_transformer.evaluation.loading import load
+from prism_transformer.evaluation.loading import load, name_of
 
 
 @pytest.fixture
@@ -36,6 +36,8 @@ def test_a_checkpoint_is_the_same_model(trained_study):
     checkpoint = load(run / "checkpoints" / "step-000012")
     whole = load(run)
     assert checkpoint.run == run.resolve() and checkpoint.seed == 0
+    assert checkpoint.arm == "prism step-000012"  # another checkpoint of the run is to be told apart
+    assert [name_of(each) for each in (run, checkpoint.path)] == [whole.name, checkpoint.name]
     for a, b in zip(checkpoint.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(a, b)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ def _evaluate(options: Eval, progress: ScoreProgress) -> dict[str, Any]:
     from ..training.recipe import DeviceSettings
 
     paths = expand_studies(options.runs)
+    _refuse_doubles(paths)
     with torch_settings_kept():
         device = choose_device(DeviceSettings(device=options.device, dtype=options.dtype))
         how = Computation(
@@ -124,6 +126,19 @@ def _evaluate(options: Eval, progress: ScoreProgress) -> dict[str, Any]:
     if options.tasks and len(options.runs) == 1 and is_study(options.runs[0]):
         _into_report(options, found, of_tasks)
     return {"runs": [entry for entry, _ in found], "comparisons": [*comparisons, *of_tasks]}
+
+
+def _refuse_doubles(paths: Sequence[Path]) -> None:
+    """Raise InputError where two models have one name: they are told apart and paired by arm and seed."""
+    from ..evaluation.loading import name_of
+
+    counts = Counter(name_of(path) for path in paths)
+    if doubles := [name for name, count in counts.items() if count > 1]:
+        named = ", ".join(doubles[:3]) + (f" and {len(doubles) - 3} more" if len(doubles) > 3 else "")
+        raise InputError(
+            f"{named}: given twice, by two studies or paths, and models are paired by arm and seed; score one study "
+            "at a time"
+        )
 
 
 def is_study(path: Path) -> bool:

@@ -40,7 +40,7 @@ class LoadedModel:
     path: Path
     """As the user gave it."""
     arm: str
-    """The arm of a study's run; the path of any other."""
+    """The arm of a study's run, and the step where it is a checkpoint of one; the path of any other."""
     seed: int | None
     model: PreTrainedModel
     tokenizer: Tokenizer
@@ -63,7 +63,7 @@ class LoadedModel:
 
     @property
     def name(self) -> str:
-        return self.arm if self.seed is None else f"{self.arm} seed {self.seed}"
+        return _name(self.arm, self.seed)
 
     def describe(self) -> dict[str, Any]:
         """What a result says of the model that it is about."""
@@ -124,6 +124,16 @@ def load(path: Path | str, *, tokenizer: str | None = None) -> LoadedModel:
         corpus=corpus,
         identity=identity,
     )
+
+
+def name_of(path: Path) -> str:
+    """What `load(path).name` is, without loading anything. Raises InputError for a run without a checkpoint."""
+    path = path.expanduser()
+    return _name(*_arm_and_seed(path, _run_and_weights(path)[0]))
+
+
+def _name(arm: str, seed: int | None) -> str:
+    return arm if seed is None else f"{arm} seed {seed}"
 
 
 def _run_and_weights(path: Path) -> tuple[Path | None, Path]:
@@ -193,14 +203,19 @@ def _check_tokenizer(
 
 
 def _arm_and_seed(path: Path, run: Path | None) -> tuple[str, int | None]:
-    """Of a study's run from its place, STUDY/runs/ARM/seed-K; of another run the seed of its recipe."""
+    """Of a study's run from its place, STUDY/runs/ARM/seed-K; of another run the seed of its recipe.
+
+    A checkpoint that is named itself is not its run: checkpoints of one run are to be compared with each other, and
+    those of one step across seeds.
+    """
     if run is None:
         return str(path), None
     parts = run.resolve().parts
     found = re.fullmatch(r"seed-(\d+)", parts[-1])
     if found and "runs" in parts[:-2] and any((p / STUDY).is_file() for p in list(run.resolve().parents)[1:4]):
         place = len(parts) - 1 - parts[::-1].index("runs")
-        return "/".join(parts[place + 1 : -1]), int(found[1])
+        arm, given = "/".join(parts[place + 1 : -1]), path.resolve()
+        return arm if given == run.resolve() else f"{arm} {given.name}", int(found[1])
     return str(path), (read_yaml(run / RECIPE).get("training") or {}).get("seed", 0)
 
 
