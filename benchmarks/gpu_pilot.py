@@ -88,8 +88,9 @@ def begin(options: argparse.Namespace, deadline: float) -> Study:
     steps = int((seconds - evaluated) * tokens_per_second) // recipe.training.tokens_per_step
     if steps < recipe.training.evaluations:
         raise InputError(
-            f"{seconds:.0f} s at {tokens_per_second:,.0f} tokens/s an arm, of which {evaluated:.0f} s go to evaluation, are too "
-            f"few for {recipe.training.evaluations} steps; give more minutes, or shards with a smaller validation split"
+            f"{seconds:.0f} s at {tokens_per_second:,.0f} tokens/s an arm, of which {evaluated:.0f} s go to "
+            f"evaluation, are too few for {recipe.training.evaluations} steps; give more minutes, or shards with a "
+            "smaller validation split"
         )
     print(f"{tokens_per_second * len(ARMS):,.0f} tokens/s on {options.device}, measured here", flush=True)
     recipe = with_training(recipe, tokens=steps * recipe.training.tokens_per_step)
