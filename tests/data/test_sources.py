@@ -81,6 +81,7 @@ def test_studies_runs_and_corpora_among_the_texts_are_left_out(notes: Path) -> N
     for folder, mark, content in (
         ("study", "study.yaml", ""),
         ("run", "recipe.yaml", ""),
+        ("search", "search.yaml", ""),
         ("corpus", "manifest.json", '{"format": "prism-transformer corpus 1"}'),
     ):
         (notes / folder).mkdir()

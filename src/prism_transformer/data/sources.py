@@ -14,7 +14,7 @@ from ..files import sha256
 from .corpus import SourceInfo, is_prepared
 from .reading import STDIN_SUFFIX, Document, Tally, is_binary, read_documents
 
-_OWN_MARKS = ("study.yaml", "recipe.yaml")  # of a study and of a run
+_OWN_MARKS = ("study.yaml", "recipe.yaml", "search.yaml")  # of a study, a run and a search
 
 
 class Sources(Protocol):
@@ -153,7 +153,7 @@ def _with_text(given: str, files: list[Path], hidden: int) -> tuple[list[Path], 
 
 
 def _walk(root: Path) -> tuple[list[Path], int]:
-    """All regular files below a folder, sorted, and the number of hidden ones; corpora, studies and runs left out."""
+    """All regular files below a folder, sorted, and the number of hidden ones; what this package makes left out."""
     files: list[Path] = []
     hidden = 0
     for folder, names, children in os.walk(root):
@@ -169,7 +169,7 @@ def _walk(root: Path) -> tuple[list[Path], int]:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether this is a corpus, a study or a run, which may lie among the texts."""
+    """Whether this is a corpus, a study, a run or a search, which may lie among the texts."""
     return is_prepared(folder) or any((folder / mark).exists() for mark in _OWN_MARKS)
 
 
