@@ -33,9 +33,7 @@ def _table(*columns: str) -> Table:
 
 def _ranking(results: Mapping[str, Any]) -> Table:
     table = _table("schedule", "loss", "minus uniform", "tokens", "seeds", "")
-    rows = results["ranking"]
-    shown = rows[:ROWS] + [row for row in rows[ROWS:] if row["name"] in ("uniform", "prism")]
-    for row in shown:
+    for row in _shown(results):
         table.add_row(
             row["name"] if row["in_space"] else f"{row['name']} *",
             plain(row["loss"]),
@@ -45,6 +43,12 @@ def _ranking(results: Mapping[str, Any]) -> Table:
             _status(row, results),
         )
     return table
+
+
+def _shown(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The first rows of the ranking, and uniform and prism wherever they stand."""
+    rows = results["ranking"]
+    return [*rows[:ROWS], *(row for row in rows[ROWS:] if row["name"] in ("uniform", "prism"))]
 
 
 def _difference(entry: Mapping[str, Any]) -> str:
@@ -62,7 +66,7 @@ def _status(row: Mapping[str, Any], results: Mapping[str, Any]) -> Text:
 
 
 def _legend(results: Mapping[str, Any]) -> str:
-    more = len(results["ranking"]) - ROWS
+    more = len(results["ranking"]) - len(_shown(results))
     level = f"{results['confidence'] * 100:.4g} %"
     lines = [
         f"Validation loss in nats per token; difference to uniform with a {level} interval (all of a round hold "
