@@ -10,7 +10,17 @@ import pytest
 
 from prism_transformer import files
 from prism_transformer.errors import InputError
-from prism_transformer.files import checksums, free_bytes, read_json, size_text, verify, write_json, write_text
+from prism_transformer.files import (
+    checksums,
+    free_bytes,
+    path_from,
+    read_json,
+    refuse_foreign,
+    size_text,
+    verify,
+    write_json,
+    write_text,
+)
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
 
@@ -119,3 +129,23 @@ def test_free_room_is_that_of_the_nearest_folder_that_is_there(tmp_path, monkeyp
 )
 def test_sizes_in_words(n_bytes, text):
     assert size_text(n_bytes) == text
+
+
+def test_a_folder_of_others_is_not_touched(tmp_path):
+    refuse_foreign(tmp_path / "new", mark="study.yaml")
+    refuse_foreign(tmp_path, mark="study.yaml")
+    (tmp_path / "data").mkdir()
+    refuse_foreign(tmp_path, mark="study.yaml", beside=("data",))
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(InputError, match=r"holds something else \(thesis\.tex\)"):
+        refuse_foreign(tmp_path, mark="study.yaml", beside=("data",))
+    with pytest.raises(InputError, match=r"thesis\.tex is a file"):
+        refuse_foreign(tmp_path / "thesis.tex", mark="study.yaml")
+    (tmp_path / "study.yaml").write_text("")
+    refuse_foreign(tmp_path, mark="study.yaml")
+
+
+def test_a_path_within_a_folder_is_named_from_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert path_from(Path("study"), tmp_path / "study" / "data") == "data"
+    assert path_from(Path("study"), Path("corpus")) == str(tmp_path.resolve() / "corpus")

@@ -1,4 +1,6 @@
-"""Writing so that a reader never sees half a file, whatever ends the process; reading so that damage is noticed."""
+"""Writing so that a reader never sees half a file, whatever ends the process, and nothing of others is overwritten;
+reading so that damage is noticed.
+"""
 
 import hashlib
 import json
@@ -22,6 +24,23 @@ def size_text(n_bytes: float) -> str:
 def free_bytes(path: Path) -> int:
     """Room on the volume where `path` is, or will be."""
     return shutil.disk_usage(next(place for place in (path, *path.absolute().parents) if place.exists())).free
+
+
+def path_from(folder: Path, path: Path) -> str:
+    """`path` as a file in `folder` names it: relative where it lies within, so that the folder may move."""
+    path, folder = path.resolve(), folder.resolve()
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def refuse_foreign(out: Path, *, mark: str, beside: tuple[str, ...] = ()) -> None:
+    """Raise InputError for a folder without the file `mark` that holds anything but what `beside` names."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; give a folder")
+    if not out.is_dir() or (out / mark).exists():
+        return
+    others = sorted(path.name for path in out.iterdir() if path.name not in beside and not path.name.startswith("."))
+    if others:
+        raise InputError(f"{out} holds something else ({', '.join(others[:3])}); use a new folder")
 
 
 def write_text(path: Path, text: str) -> None:

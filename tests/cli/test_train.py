@@ -66,7 +66,7 @@ def test_a_stopped_run_goes_on_with_its_own_settings(
         assert run("--recipe", tiny_yaml, "--out", "broken") == 75
     assert "stopped at step 4 of 10, saved" in capsys.readouterr().err
 
-    assert run("--resume", "broken", "--dry-run", "--json") == 0
+    assert run("--resume", "broken", "--dry_run", "--json") == 0  # tyro takes both spellings
     assert json.loads(capsys.readouterr().out)["steps"] == 10
     assert run("--resume", "broken", "--lr", "1", "--seed=3") == 2
     assert "--resume goes on with the run's own settings; leave out --lr, --seed" in capsys.readouterr().err
@@ -132,7 +132,7 @@ def test_a_dry_run_counts_the_logits_of_a_mac(
         (["--recipe", "TINY", "--out", "x", "--dtype", "int8"], ["--dtype"]),
         (["--recipe", "TINY", "--out", "a-file"], ["a-file is a file; give a folder"]),
         (["--recipe", "TINY", "--out", "a-file/x"], ["a-file/x cannot be used: Not a directory"]),
-        (["--recipe", "TINY", "--out", "."], [". is no run and not empty (a-file)"]),
+        (["--recipe", "TINY", "--out", "."], [". holds something else (a-file)"]),
         (["--resume", "nowhere"], ["nowhere is no run: it has no recipe.yaml"]),
         (["--recipe", "TINY", "--out", "x", "--schedule", "5x2"], ["heads[0..1]=5 does not divide d_model=16"]),
         (

@@ -10,7 +10,7 @@ import pytest
 
 from prism_transformer.errors import InputError
 from prism_transformer.study import compare as compare_module
-from prism_transformer.study.compare import compare, conclude, refuse_foreign
+from prism_transformer.study.compare import compare, conclude
 from prism_transformer.study.folder import Study
 from prism_transformer.study.plan import StudySettings
 from prism_transformer.study.worker import work
@@ -149,17 +149,3 @@ def test_prepared_text_of_others_is_left_where_it_is_too_short(tiny: Recipe, beg
     with pytest.raises(InputError, match="context 8192 takes 8,193"):
         compare(long, tmp_path / "second", settings=settings())
     assert Study.open(tmp_path / "first").open_corpus()
-
-
-def test_a_folder_of_others_is_not_touched(tmp_path: Path) -> None:
-    refuse_foreign(tmp_path / "new", mark="study.yaml")
-    refuse_foreign(tmp_path, mark="study.yaml")
-    (tmp_path / "data").mkdir()
-    refuse_foreign(tmp_path, mark="study.yaml", beside=("data",))
-    (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(InputError, match=r"holds something else \(thesis\.tex\)"):
-        refuse_foreign(tmp_path, mark="study.yaml", beside=("data",))
-    with pytest.raises(InputError, match=r"thesis\.tex is a file"):
-        refuse_foreign(tmp_path / "thesis.tex", mark="study.yaml")
-    (tmp_path / "study.yaml").write_text("")
-    refuse_foreign(tmp_path, mark="study.yaml")

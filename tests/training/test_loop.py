@@ -250,7 +250,7 @@ def test_other_text_under_a_run_is_refused(tmp_path, unbroken, recipe, corpus):
 
 def test_a_folder_of_others_is_refused_before_any_text_is_read(tmp_path, recipe):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="is no run and not empty"):
+    with pytest.raises(InputError, match="holds something else"):
         train(replace(recipe, data=DataSettings(paths=("absent.txt",))), tmp_path, say=quiet)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 

@@ -105,7 +105,7 @@ def test_a_folder_that_is_no_run_is_refused_and_not_touched(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "data").mkdir()
     before = tree(tmp_path)
-    sentence = r"is no run and not empty \(thesis\.tex\); use a new folder"
+    sentence = r"holds something else \(thesis\.tex\); use a new folder"
     with pytest.raises(InputError, match=sentence), RunFolder(tmp_path).locked():
         pass
     assert tree(tmp_path) == before

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..data import Corpus, prepare
 from ..errors import InputError
+from ..files import refuse_foreign
 from ..training.recipe import Recipe
 from ..training.text import check_data, data_sentences
 from .context import report_context
@@ -87,14 +88,3 @@ def conclude(study: Study) -> dict[str, Any]:
     write_results(study.folder, results)
     write_report(study.folder, results, report_context(study, runs, results))
     return results
-
-
-def refuse_foreign(out: Path, *, mark: str, beside: tuple[str, ...] = ()) -> None:
-    """Raise InputError for a folder without the file `mark` that holds anything but what `beside` names."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; give a folder")
-    if not out.is_dir() or (out / mark).exists():
-        return
-    others = sorted(path.name for path in out.iterdir() if path.name not in beside and not path.name.startswith("."))
-    if others:
-        raise InputError(f"{out} holds something else ({', '.join(others[:3])}); use a new folder")

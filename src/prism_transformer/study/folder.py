@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from ..data import Corpus
 from ..errors import InputError
-from ..files import read_json, write_text
+from ..files import path_from, read_json, write_text
 from ..model.head_schedule import HeadSchedule
 from ..settings import differences, from_mapping, read_yaml, to_mapping
 from ..training.metrics import DOCUMENTS, METRICS, read_metrics
@@ -83,12 +83,10 @@ class Study:
 
         Raises InputError naming everything else that differs, and for a folder that holds something else.
         """
-        data = corpus.folder.resolve()
-        inside = data.is_relative_to(folder.resolve())
         file = StudyFile(
             name=name,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            data=str(data.relative_to(folder.resolve()) if inside else data),
+            data=path_from(folder, corpus.folder),
             data_fingerprint=corpus.fingerprint,
             study=settings,
             recipe=recipe,

@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 
 from ..checkpoint import CHECKPOINTS, IDENTITY, LATEST, GoldenError, latest_checkpoint, load_model, save_model
 from ..errors import DivergedError, InputError, RunError
-from ..files import checksums, read_json, sync_file, sync_folder, verify, write_json, write_text
+from ..files import checksums, read_json, refuse_foreign, sync_file, sync_folder, verify, write_json, write_text
 from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import from_mapping, read_yaml, to_mapping, to_yaml
@@ -78,7 +78,7 @@ class RunFolder:
 
         Raises InUseError where a live process has the run, and InputError for a folder that holds something else.
         """
-        self._refuse_foreign()
+        refuse_foreign(self.path, mark=RECIPE, beside=(DATA,))
         is_new = not self.path.exists()
         lock, owner = FileLock(self.path / ".lock"), self.path / ".lock-owner"
         try:
@@ -103,15 +103,6 @@ class RunFolder:
                 (self.path / ".lock").unlink(missing_ok=True)
                 if is_new and not any(self.path.iterdir()):
                     self.path.rmdir()
-
-    def _refuse_foreign(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file; give a folder")
-        if not self.path.exists() or (self.path / RECIPE).exists():
-            return
-        others = sorted(p.name for p in self.path.iterdir() if not p.name.startswith(".") and p.name != DATA)
-        if others:
-            raise InputError(f"{self.path} is no run and not empty ({', '.join(others[:3])}); use a new folder")
 
     def changes(self, origin: Origin, *, allow: Collection[str] = ()) -> list[str]:
         """How recipe and text differ from those of the run that is here, by the kinds in `allow`, in words.
