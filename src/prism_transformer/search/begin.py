@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ..data import Corpus
 from ..design.guidelines import Device
 from ..errors import InputError
+from ..files import path_from, refuse_foreign
 from ..settings import differences, to_mapping
-from ..study.compare import prepared_text, refuse_foreign
-from ..study.estimate import duration, evaluated_tokens
+from ..study.compare import prepared_text
+from ..study.estimate import SpeedSource, about, duration, evaluated_tokens
 from ..study.plan import StudySettings
 from ..study.runner import job_count
 from ..training.recipe import DeviceSettings, Recipe
@@ -32,6 +33,7 @@ class Priced:
 
     ladder: Ladder
     prices: Prices
+    speed_source: SpeedSource
     space_size: int
     jobs: int
 
@@ -53,6 +55,7 @@ class Priced:
             "seconds": ladder.planned_price(seconds),
             "seconds_of_one_run": seconds.of(ladder.lengths[-1]),
             "tokens_per_second": prices.speed,
+            "speed_source": self.speed_source,
             "jobs": self.jobs,
         }
 
@@ -93,15 +96,16 @@ def price(
     space = settings.space(recipe.model)
     jobs = job_count(StudySettings(jobs=jobs), recipe.device)
     ladder = ladder_of(recipe, settings, found)
-    speed = training_speed(recipe, vocab_size).tokens_per_second * jobs
-    prices = Prices(ladder.budget.unit, speed, evaluated_tokens(recipe, validation_tokens))
+    speed = training_speed(recipe, vocab_size)
+    evaluated = evaluated_tokens(recipe, validation_tokens)
+    prices = Prices(ladder.budget.unit, speed.tokens_per_second * jobs, evaluated)
     if settings.method == "grid":
         count = total(space)
     else:
         count = affordable(ladder, prices, total(space)) if settings.candidates is None else settings.candidates
     ladder = replace(ladder, candidates=choose(space, count, draw=settings.draw))
     affordable(ladder, prices, len(ladder.candidates))  # a number that the user gave, or a whole grid
-    return Priced(ladder=ladder, prices=prices, space_size=space.count, jobs=jobs)
+    return Priced(ladder=ladder, prices=prices, speed_source=speed.source, space_size=space.count, jobs=jobs)
 
 
 def describe(priced: Priced, settings: SearchSettings) -> list[str]:
@@ -118,10 +122,11 @@ def describe(priced: Priced, settings: SearchSettings) -> list[str]:
         f"end: at the most {ladder.end_price(replace(prices, unit='runs')):.0f} runs of {ladder.lengths[-1]:,} tokens, "
         f"{settings.final_seeds} fresh seeds, on the test split"
     )
-    whole = replace(prices, unit="tokens")
+    whole = ladder.planned_price(replace(prices, unit="tokens"))
+    time = f"{about(priced.speed_source)} {duration(ladder.planned_price(seconds))}"
     lines.append(
-        f"cost: about {ladder.planned_price(whole):,.0f} tokens, {duration(ladder.planned_price(seconds))}, at "
-        f"{prices.speed:,.0f} tokens/s, measured here; budget {budget.words()}"
+        f"cost: about {whole:,.0f} tokens; {time}, at {prices.speed:,.0f} tokens/s, {priced.speed_source}; "
+        f"budget {budget.words()}"
     )
     return lines
 
@@ -169,7 +174,7 @@ def open_search(
         records.decide(0, to_mapping(plan))
     plan = plan_from(records.decisions()[0], f"storage {records.place}")
     _refuse_differences(plan, recipe, settings, f"storage {records.place}, under the name {name!r},", corpus)
-    file = SearchFile(id=plan.id, name=name, storage=shown_storage(storage), data=_relative(corpus.folder, out))
+    file = SearchFile(id=plan.id, name=name, storage=shown_storage(storage), data=path_from(out, corpus.folder))
     file.write(out)
     return Search(out, file, records, plan)
 
@@ -199,7 +204,7 @@ def join_search(
             f"{corpus.folder} is not the text of the search in {records.place}: give the same text (--data), or the "
             "folder in which it was prepared"
         )
-    file = SearchFile(id=plan.id, name=name, storage=shown_storage(place), data=_relative(corpus.folder, out))
+    file = SearchFile(id=plan.id, name=name, storage=shown_storage(place), data=path_from(out, corpus.folder))
     file.write(out)
     return Search(out, file, records, plan)
 
@@ -246,8 +251,3 @@ def _target(settings: SearchSettings, device: DeviceSettings) -> Device:
 
     major, minor = torch.cuda.get_device_capability(kind)
     return "cuda-consumer" if major == 12 or (major == 8 and minor in (6, 7, 8, 9)) else "cuda"
-
-
-def _relative(data: Path, out: Path) -> str:
-    folder, inside = data.resolve(), out.resolve()
-    return str(folder.relative_to(inside) if folder.is_relative_to(inside) else folder)

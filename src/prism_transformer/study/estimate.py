@@ -198,5 +198,10 @@ def time_sentence(found: Estimate) -> str | None:
     """How long the plan takes; None where no speed is known."""
     if found.seconds is None or found.speed is None:
         return None
-    about = "more than" if found.speed_source == "from the matrix products alone" else "about"
-    return f"time: {about} {duration(found.seconds)}, at {found.speed:,.0f} tokens/s a process, {found.speed_source}"
+    time = f"{about(found.speed_source)} {duration(found.seconds)}"
+    return f"time: {time}, at {found.speed:,.0f} tokens/s a process, {found.speed_source}"
+
+
+def about(source: SpeedSource) -> str:
+    """What stands before a time that was reckoned with such a speed."""
+    return "more than" if source == "from the matrix products alone" else "about"
