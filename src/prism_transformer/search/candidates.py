@@ -82,4 +82,4 @@ def _family(name: str, schedule: HeadSchedule) -> str:
     return "1 step" if steps == 1 else f"{steps} steps" if steps < 4 else "4 or more steps"
 
 
-FAMILIES = ("uniform", PRISM, "1 step", "2 steps", "3 steps", "4 or more steps", "falling")
+SHAPES = ("uniform", PRISM, "1 step", "2 steps", "3 steps", "4 or more steps", "falling")

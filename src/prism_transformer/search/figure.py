@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..study.figures import LIGHT, PAPER, SERIES, save_figure, styled
-from .candidates import FAMILIES
+from .candidates import SHAPES
 
 MARKS = ("o", "D", "^", "s", "P", "X", "v")
 NAME = "space"
@@ -23,12 +23,12 @@ def draw_space(results: Mapping[str, Any], folder: Path) -> list[Path]:
     Each stands where its last round has put it, with the interval of the difference to uniform.
     """
     rows = [row for row in results["ranking"] if row["mean"] is not None]
-    colours = {family: LIGHT[SERIES[k]] for k, family in enumerate(FAMILIES)}
+    colours = {family: LIGHT[SERIES[k]] for k, family in enumerate(SHAPES)}
     with mpl.rc_context(styled(LIGHT)):
         figure = Figure(figsize=(7.2, 4.8), layout="constrained")
         axes = figure.add_subplot()
         axes.axhline(0, color=LIGHT[SERIES[0]], lw=1)
-        for mark, family in zip(MARKS, FAMILIES, strict=True):
+        for mark, family in zip(MARKS, SHAPES, strict=True):
             of_family = [row for row in rows if row["family"] == family]
             if of_family:
                 _scatter(axes, of_family, set(results["set"]), colours[family], mark, family)

@@ -26,8 +26,8 @@ from .ladder import RunId
 
 T = TypeVar("T")
 
-State = Literal["running", "done", "diverged", "lost"]
-STATES: Mapping[TrialState, State] = {
+AttemptState = Literal["running", "done", "diverged", "lost"]
+STATES: Mapping[TrialState, AttemptState] = {
     TrialState.RUNNING: "running",
     TrialState.COMPLETE: "done",
     TrialState.PRUNED: "diverged",
@@ -48,7 +48,7 @@ class Attempt:
 
     number: int
     run: RunId
-    state: State
+    state: AttemptState
     loss: float | None
     worker: str
     started: float
