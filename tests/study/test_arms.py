@@ -70,6 +70,22 @@ def test_settings_leave_a_uniform_arm_what_it_is() -> None:
     assert "'uniform' and 'same'" in problems("prism", "same=uniform@rope_width=base")[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "schedules"),
+    [
+        ("uniform-3@rope_width=base", "3x12"),
+        ("3x6,6x6@rope_width=base", "3x6,6x6"),
+        ("mine=3x6,6x6@attention_scale=base", "3x6,6x6"),
+    ],
+)
+def test_the_base_head_dim_needs_a_layer_of_base_heads(text: str, schedules: str) -> None:
+    """The model knows its own schedule alone: the base would be 256 dims of 3 heads, or 128 of 6, not 64 of 12."""
+    (found,) = problems(text)
+    assert f"arm {text!r}: " in found and "means the base head dim, 64 of heads=12" in found
+    assert f"it is not in {schedules}: leave the setting out" in found
+    assert parse(text.replace("=base", "=head")), "what every model does without it"
+
+
 @pytest.mark.parametrize("texts", [("prism", "prism"), ("a=linear", "a=reversed"), ("mine=linear", "Mine=reversed")])
 def test_two_arms_of_one_name_are_refused(texts: tuple[str, str]) -> None:
     assert any("two arms are named" in problem for problem in problems(*texts))

@@ -100,10 +100,29 @@ def _parse(text: str, model: ModelSettings) -> list[Arm]:
     body, *pairs = text.strip().split("@")
     settings = _parse_settings(text, pairs)
     found = _expand(body, model)
+    _refuse_other_base(text, found.values(), settings, model)
     if reserved := {FEWER_TOKENS, OTHER_SEED} & found.keys():
         raise InputError(f"arm name {reserved.pop()!r} belongs to the calibration; choose another")
     suffix = "" if "=" in body else "".join(f"@{key}={value}" for key, value in settings.items())
     return [Arm(name=f"{name}{suffix}", schedule=s, settings=settings) for name, s in found.items()]
+
+
+def _refuse_other_base(
+    text: str, schedules: Iterable[HeadSchedule], settings: Mapping[str, str], model: ModelSettings
+) -> None:
+    """Raise InputError for KEY=base over schedules whose base heads are not the model's.
+
+    A model takes the largest count of its own schedule for the base, so the setting would not mean what it says: in a
+    uniform-N nothing at all.
+    """
+    keys = [key for key, value in settings.items() if value == "base"]
+    others = [str(schedule) for schedule in schedules if schedule.base_heads != model.heads]
+    if keys and others:
+        raise InputError(
+            f"arm {text!r}: {' and '.join(keys)}=base means the base head dim, {model.d_model // model.heads} of "
+            f"heads={model.heads}, which must be the largest head count of the schedule; it is not in "
+            f"{' and '.join(others)}: leave the setting out"
+        )
 
 
 def _expand(text: str, model: ModelSettings) -> dict[str, HeadSchedule]:
