@@ -53,6 +53,20 @@ def test_a_study_that_runs(study):
     assert found.mapping()["running"][0]["step"] == 5
 
 
+def test_a_study_whose_runs_have_just_begun_is_neither_standing_nor_finished(begin, tmp_path):
+    """Running, before the first line of metrics: with a run that waits, and with none."""
+    study = begin(tmp_path / "new")
+    for begun in (study.runs[:1], study.runs):
+        for run in begun:
+            study.run_folder(run).mkdir(parents=True, exist_ok=True)
+            owner = f"process {os.getpid()} on {socket.gethostname()}"
+            (study.run_folder(run) / ".lock-owner").write_text(owner)
+        lines = brief_lines(brief(study), study.folder, datetime(2026, 1, 1, 12))
+        assert sum(line.startswith("  running: ") for line in lines) == len(begun)
+        assert lines[-1] == "  ends: not known before the first steps are measured"
+        assert not any("nothing runs" in line or "finished" in line for line in lines)
+
+
 def test_a_lock_of_a_dead_process_does_not_count(study):
     hold(study, f"process {2**22 + 1} on {socket.gethostname()}")
     assert brief(study).running == ()

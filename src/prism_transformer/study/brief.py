@@ -138,6 +138,8 @@ def brief_lines(found: Brief, folder: Path, now: datetime) -> list[str]:
         lines.append(
             f"  ends: in about {duration(found.remaining_seconds)}, at {end:%H:%M}{day}; evaluations not counted"
         )
+    elif found.running:
+        lines.append("  ends: not known before the first steps are measured")
     elif found.waiting:
         lines.append(f"  nothing runs: go on with prism compare --out {folder} and the settings that it began with")
     else:
