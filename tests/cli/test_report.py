@@ -75,6 +75,20 @@ def test_the_losses_of_another_trainer(in_empty_folder: Path, capsys: pytest.Cap
     assert run("--from", "losses.csv") == 0, "its own folder is written again"
 
 
+@pytest.mark.parametrize("mark", ["study.yaml", "search.yaml"])
+def test_the_losses_of_another_trainer_do_not_replace_a_study_or_a_search(
+    mark: str, in_empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("losses.csv").write_text(CSV)
+    for out in (Path("mine"), Path("losses-report")):  # named, and by default
+        out.mkdir()
+        (out / mark).write_text("")
+        (out / "results.json").write_text("{}")
+        assert run("--from", "losses.csv", *(["--out", "mine"] if out.name == "mine" else [])) == 2
+        assert f"{out} has a {mark}, whose results would be lost; choose another --out" in capsys.readouterr().err
+        assert {path.name: path.read_text() for path in out.iterdir()} == {mark: "", "results.json": "{}"}
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -9,9 +9,11 @@ from typing import Annotated
 import tyro
 
 from ..errors import InputError
+from ..files import refuse_foreign
+from ..search.search import SEARCH
 from ..study.brief import brief, brief_lines
-from ..study.compare import conclude, refuse_foreign
-from ..study.folder import Study
+from ..study.compare import conclude
+from ..study.folder import STUDY, Study
 from ..study.losses_csv import read_losses
 from ..study.report import write_report
 from ..study.results import analyse, write_results
@@ -61,6 +63,8 @@ def _from_csv(options: Report) -> int:
     assert options.csv is not None
     losses = read_losses(options.csv, baseline=options.baseline, primary=options.primary)
     out = options.out or options.csv.with_name(f"{options.csv.stem}-report")
+    if marks := [mark for mark in (STUDY, SEARCH) if (out / mark).exists()]:
+        raise InputError(f"{out} has a {marks[0]}, whose results would be lost; choose another --out")
     refuse_foreign(out, mark="results.json")
     out.mkdir(parents=True, exist_ok=True)
     results = analyse(losses.arms, losses.runs, losses.endpoint)
