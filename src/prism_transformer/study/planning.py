@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..data import Corpus
+from ..data import Corpus, DataSettings
 from ..errors import InputError
 from ..training.recipe import Recipe, with_training
 from .arms import Arm, parse_arms
@@ -53,29 +53,36 @@ def _check_device(recipe: Recipe) -> None:
 
 def text_problems(recipe: Recipe) -> tuple[str, ...]:
     """Why the text of a recipe cannot be read; a plan can do without it."""
+    return validation_text(recipe, recipe.data.vocab_size)[1]
+
+
+def validation_text(recipe: Recipe, vocab_size: int) -> tuple[int | None, tuple[str, ...]]:
+    """The tokens of the validation split, about, and why they are not known. Looks at every file of the text."""
     try:
-        text_tokens(recipe.data, recipe.data.vocab_size, "validation")
+        return text_tokens(recipe.data, vocab_size, "validation"), ()
     except InputError as error:
-        return error.problems
-    return ()
+        return None, error.problems
 
 
 def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
-    """Estimates for one recipe's model; its speed is measured at the first one."""
+    """Estimates for one recipe's model; its speed is measured, and its text looked at, at the first one."""
 
     measured: list[Speed] = []
+    validation_tokens: dict[DataSettings, int | None] = {}
 
     def of(recipe: Recipe, settings: StudySettings) -> Estimate:
         if not measured:
             from .speed import training_speed  # imports torch: only where something is measured
 
             measured.append(training_speed(recipe, vocab_size))
+        if recipe.data not in validation_tokens:
+            validation_tokens[recipe.data], _ = validation_text(recipe, vocab_size)
         return estimate(
             recipe,
             arms,
             settings,
             vocab_size=vocab_size,
-            validation_tokens=None if text_problems(recipe) else text_tokens(recipe.data, vocab_size, "validation"),
+            validation_tokens=validation_tokens[recipe.data],
             jobs=job_count(settings, recipe.device),
             speed=measured[0],
         )
