@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from prism_transformer.study.dynamics import default_levels, first_reached, milestones
+from prism_transformer.study.dynamics import default_levels, first_reached, milestone, milestones
 
 # (step, tokens, seconds, loss); the loss falls by 1 with every factor e of the tokens
 CURVE = [(10, 1000, 5.0, 6.0), (20, 2000, 10.0, 6.0 - math.log(2)), (40, 4000, 20.0, 6.0 - math.log(4))]
@@ -41,7 +41,7 @@ def test_a_known_saving_is_found_with_its_interval():
     factors = [1.10, 1.12, 1.15]
     base = {seed: curve(6.0 + seed / 10) for seed in range(3)}
     arm = {seed: curve(6.0 + seed / 10 - math.log(f)) for seed, f in enumerate(factors)}
-    (entry,) = milestones({"u": base, "p": arm}, baseline="u", confidence=0.95, levels=[4.5])
+    entry = milestone(4.5, {"u": base, "p": arm}, baseline="u", confidence=0.95)
     tokens = entry["differences"]["p"]["tokens"]
     logs = [-math.log(f) for f in factors]
     assert tokens["factor"] == pytest.approx(math.exp(np.mean(logs)))
@@ -56,7 +56,7 @@ def test_a_known_saving_is_found_with_its_interval():
 
 def test_seconds_count_the_speed_too():
     base, arm = {s: curve(6.0) for s in (0, 1)}, {s: curve(6.0, speed=2.0) for s in (0, 1)}
-    (entry,) = milestones({"u": base, "p": arm}, baseline="u", confidence=0.95, levels=[4.5])
+    entry = milestone(4.5, {"u": base, "p": arm}, baseline="u", confidence=0.95)
     assert entry["differences"]["p"]["tokens"]["factor"] == pytest.approx(1.0)
     assert entry["differences"]["p"]["seconds"]["factor"] == pytest.approx(0.5)
 
@@ -64,10 +64,10 @@ def test_seconds_count_the_speed_too():
 def test_runs_that_never_got_there_are_left_out_and_counted():
     base = {0: curve(6.0), 1: curve(6.0), 2: curve(6.0)}
     arm = {0: curve(5.9), 1: curve(9.0), 2: curve(9.0)}
-    (entry,) = milestones({"u": base, "p": arm}, baseline="u", confidence=0.95, levels=[4.5])
+    entry = milestone(4.5, {"u": base, "p": arm}, baseline="u", confidence=0.95)
     assert entry["arms"]["p"]["reached"] == [0] and entry["arms"]["p"]["runs"] == 3
     assert entry["differences"]["p"] == {"tokens": None, "seconds": None}
-    (never,) = milestones({"u": base, "p": arm}, baseline="u", confidence=0.95, levels=[0.5])
+    never = milestone(0.5, {"u": base, "p": arm}, baseline="u", confidence=0.95)
     assert never["arms"]["u"] == {"runs": 3, "reached": [], "step": None, "tokens": None, "seconds": None}
 
 

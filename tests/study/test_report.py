@@ -23,7 +23,6 @@ from .fake_study import arms, endpoint, run, runs
 CONTEXT = {
     "title": "demo: 4 layers, d_model 64",
     "created": "2026-07-01",
-    "command": "prism compare --recipe demo",
     "settings": {"model": {"n_layers": 4}, "training": {"lr": 3e-3}},
     "versions": {"torch": "2.13.0"},
     "machine": {"cpu": "2 cores"},

@@ -106,7 +106,7 @@ def test_false_equivalence_is_rare() -> None:
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_power_is_as_planned(seeds: int) -> None:
     level = 1 - look_alpha(1, CONFIDENCE)
-    effect = detectable_difference(0.01, seeds, power=0.8, confidence=level)
+    effect = detectable_difference(0.01, seeds, confidence=level)
     differences = effect + np.random.default_rng(9).normal(scale=0.01, size=(STUDIES, seeds))
     assert said_false(differences, 1).mean() == pytest.approx(0.8, abs=0.012)
 

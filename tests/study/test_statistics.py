@@ -91,7 +91,7 @@ def test_seeds_needed_is_a_range_and_has_an_end() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 34])
 def test_detectable_difference_is_found_with_its_power(n: int) -> None:
-    difference = detectable_difference(0.01, n, power=0.8)
+    difference = detectable_difference(0.01, n)
     assert power_of(difference, 0.01, n) == pytest.approx(0.8, abs=1e-6)
 
 

@@ -1,7 +1,10 @@
 """The words: true to the decision, and never more than was found."""
 
+from pathlib import Path
+
 import pytest
 
+from prism_transformer.study.report import render
 from prism_transformer.study.results import analyse
 from prism_transformer.study.verdict import equivalent_tokens_text
 
@@ -45,6 +48,23 @@ def test_cannot_tell_says_what_could_have_been_found() -> None:
     # sd .0330, 4 pairs, two-sided 4 %: t is 3.48 at 3 degrees of freedom; .8 power at 2.3 sd, 1.9 % of the loss
     found = verdict([-0.04, 0.04, 0.01, 0.0])
     assert "With 4 pairs of this spread, only a true difference of 1.90 % or more" in str(found["explanation"])
+
+
+@pytest.mark.parametrize(("confidence", "chance", "within"), [(0.95, "5 %", "95 %"), (0.9, "10 %", "90 %")])
+def test_chances_are_those_of_the_confidence(confidence: float, chance: str, within: str) -> None:
+    # p between 4/5 of alpha and alpha: 4 pairs of mean 1 and sd s have t = 2 / s at 3 degrees of freedom, and the
+    # middle of the two critical values, 3.18 and 3.48 at 5 %, 2.35 and 2.61 at 10 %, is at s = .6 and .81
+    spread = {0.95: 0.6, 0.9: 0.81}[confidence] * 0.75**0.5
+    differences = [0.04 * (1 + sign * spread) for sign in (-1, -1, 1, 1)]
+    found = verdict(differences, confidence=confidence)
+    assert found["decision"] == "cannot_tell"
+    assert f"The interval just excludes zero, but part of the {chance} chance of a false word" in str(found["text"])
+
+    names = ("uniform", "uniform, other initial seed")
+    losses = [run(name, seed, 4.0 + k * (0.1 + seed / 1000)) for k, name in enumerate(names) for seed in range(4)]
+    results = analyse(arms(names), losses, endpoint(4, primary=None, confidence=confidence))
+    assert f"By chance that happens in {chance} of studies" in results["calibration"]["text"]
+    assert f"as {within} of such arms do" in render(Path("nowhere"), results, {}).replace("\u00a0", " ")
 
 
 def test_three_pairs_are_called_weak_and_four_are_not() -> None:

@@ -22,6 +22,7 @@ from .learning_rates import best_against_best
 from .measured import Endpoint
 from .statistics import (
     MIN_PAIRS,
+    POWER,
     WEAK_PAIRS,
     Array,
     Interval,
@@ -37,6 +38,9 @@ from .statistics import (
 )
 
 Decision = Literal["lower", "higher", "equivalent", "cannot_tell"]
+
+NOT_CORRECTED = "the interval excludes zero, but not after the correction for several arms and looks"
+"""the reason of a "cannot tell" beside an interval that lies on one side of zero"""
 
 PLANNING_SHARES = (0.001, 0.003, 0.01)
 """shares of the loss for which the needed seeds are told: the margin's default, the paper's effect, an easy one"""
@@ -140,14 +144,14 @@ def _decide(entry: dict[str, Any], pairs: Pairs, endpoint: Endpoint, alpha: floa
     elif entry["p_adjusted"] <= 1 - endpoint.confidence:
         decision = "lower" if entry["mean"] < 0 else "higher"
     elif entry["low"] > 0 or entry["high"] < 0:
-        reason = "the interval excludes zero, but not after the correction for several arms and looks"
+        reason = NOT_CORRECTED
     entry |= {"decision": decision, "reason": reason}
 
 
-def planning(entry: Mapping[str, Any], baseline_loss: float, endpoint: Endpoint) -> dict[str, Any] | None:
+def what_pairs_find(entry: Mapping[str, Any], baseline_loss: float, endpoint: Endpoint) -> dict[str, Any] | None:
     """What these pairs could find, and how many a later look would need; None where no spread is known.
 
-    Power 80 %. The seeds are a range, from the 95 % interval of the spread, at the alpha of the next look.
+    At a power of 80 %. The seeds are a range, from the 95 % interval of the spread, at the alpha of the next look.
     """
     if not entry["sd"]:
         return None
@@ -161,7 +165,7 @@ def planning(entry: Mapping[str, Any], baseline_loss: float, endpoint: Endpoint)
     ]
     detectable = detectable_difference(entry["sd"], entry["n"], confidence=now)
     return {
-        "power": 0.8,
+        "power": POWER,
         "detectable": detectable,
         "detectable_relative": detectable / baseline_loss,
         "sd_low": spread[0],

@@ -1,7 +1,7 @@
 """Training dynamics: when each arm first reaches a validation loss, in steps, tokens and seconds.
 
 Between two evaluations the loss is taken to fall linearly with ln(tokens), so a crossing is worked out, not observed.
-Evaluations on the way see the first part of the validation split, the last one all of it; arms share both.
+Evaluations on the way see windows spread over the validation split, the last one all of it; arms share both.
 """
 
 import math
@@ -49,7 +49,6 @@ def milestones(
     *,
     baseline: str,
     confidence: float,
-    levels: Sequence[float] | None = None,
 ) -> list[dict[str, Any]]:
     """One entry a loss: {level, arms.NAME, differences.NAME}; `curves` are {arm: {seed: curve}} of finished runs.
 
@@ -57,8 +56,8 @@ def milestones(
     differences.NAME, paired by seed: tokens and seconds as factors of the baseline's {factor, low, high, n}, from the
     t interval of the log ratio; null below two pairs. A run that never reached the loss is left out and counted.
     """
-    chosen = default_levels(curves[baseline], list(curves.values())) if levels is None else list(levels)
-    return [_milestone(level, curves, baseline, confidence) for level in chosen]
+    levels = default_levels(curves[baseline], list(curves.values()))
+    return [milestone(level, curves, baseline=baseline, confidence=confidence) for level in levels]
 
 
 def default_levels(baseline: Mapping[int, Curve], arms: Sequence[Mapping[int, Curve]]) -> list[float]:
@@ -82,9 +81,10 @@ def default_levels(baseline: Mapping[int, Curve], arms: Sequence[Mapping[int, Cu
     return [round(k * step, digits) for k in range(math.floor(top / step), lowest - 1, -1)]
 
 
-def _milestone(
-    level: float, curves: Mapping[str, Mapping[int, Curve]], baseline: str, confidence: float
+def milestone(
+    level: float, curves: Mapping[str, Mapping[int, Curve]], *, baseline: str, confidence: float
 ) -> dict[str, Any]:
+    """The entry of `milestones` for one loss."""
     reached = {
         arm: {seed: found for seed, curve in by_seed.items() if (found := first_reached(curve, level))}
         for arm, by_seed in curves.items()

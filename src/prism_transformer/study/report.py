@@ -21,11 +21,11 @@ from .zero_shot import read_zero_shot
 __all__ = ["write_report"]
 
 REPRODUCTION = "reproduction.json"
-"""Of a study that `prism reproduce` made: sections of {target, scale, caption, columns, rows, notes}."""
+"""Of a study that `prism reproduce` made: sections of {target, scale, paper_scale, caption, notes, columns, rows}."""
 
 Context = Mapping[str, Any]
 """What the statistics do not know; every key may be left out:
-title: of the page; created: date and time; command: what was typed
+title: of the page; created: date and time
 settings: the recipe, a mapping of mappings; versions, machine: mappings of names to values
 plan: rows {"what", "planned", "happened"}; notes: sentences on what was or was not used, warnings
 """
@@ -69,7 +69,7 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
         zero_shot={name: {**task, "rows": _score_rows(task)} for name, task in zero_shot.items()},
         arms=_arms(results),
         decisions={key: word for key, (word, _) in DECISIONS.items()},
-        context={"title": None, "created": None, "command": None, "notes": [], "plan": []} | dict(context),
+        context={"title": None, "created": None, "notes": [], "plan": []} | dict(context),
         blocks=_blocks(context),
         rate_sentence=_rate_sentence(results, context),
         paper=paper.RESULTS,

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InputError
 from ..files import read_json, write_json
 from . import equivalent_tokens, learning_rates, verdict
-from .decisions import judge, planning
+from .decisions import judge, what_pairs_find
 from .documents import document_differences
 from .dynamics import milestones
 from .grid import RunGrid
@@ -89,7 +89,7 @@ def _differences(grid: RunGrid, endpoint: Endpoint) -> dict[str, dict[str, Any]]
     losses = list(grid.losses(endpoint.baseline).values())
     plannable = bool(losses) and len(grid.rates) < 2  # the planning is Student's
     for entry in judged.values():
-        entry["planning"] = planning(entry, float(np.mean(losses)), endpoint) if plannable else None
+        entry["planning"] = what_pairs_find(entry, float(np.mean(losses)), endpoint) if plannable else None
     return {arm.name: judged[arm.name] for arm in others}
 
 

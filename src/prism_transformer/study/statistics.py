@@ -32,6 +32,9 @@ WEAK_PAIRS = 3
 FIRST_LOOK_SHARE = 0.8
 """of alpha; the rest is kept for looks after an extension of the seeds"""
 
+POWER = 0.8
+"""chance of finding a true difference, at which plans are made"""
+
 MOST_SEEDS = 10_000
 """seeds_needed stops here: nobody trains so many"""
 
@@ -116,8 +119,8 @@ def power_of(difference: float, sd: float, n: int, confidence: float = 0.95) -> 
     return float(1 - special.nctdtr(n - 1, shift, critical) + wrong_side)
 
 
-def detectable_difference(sd: float, n: int, power: float = 0.8, confidence: float = 0.95) -> float:
-    """The smallest true difference that n pairs find with the given power; infinite below 2 pairs. Unit of `sd`.
+def detectable_difference(sd: float, n: int, confidence: float = 0.95) -> float:
+    """The smallest true difference that n pairs find with a power of 80 %; infinite below 2 pairs. Unit of `sd`.
 
     For the decision of a planned look give `confidence = 1 - look_alpha(1, .95)`.
     """
@@ -127,7 +130,7 @@ def detectable_difference(sd: float, n: int, power: float = 0.8, confidence: flo
         return 0.0
 
     def surplus(size: float) -> float:
-        return power_of(size, 1.0, n, confidence) - power
+        return power_of(size, 1.0, n, confidence) - POWER
 
     top = 1.0
     while surplus(top) < 0:
@@ -135,33 +138,30 @@ def detectable_difference(sd: float, n: int, power: float = 0.8, confidence: flo
     return sd * float(optimize.brentq(surplus, 0.0, top))
 
 
-def seeds_needed(
-    difference: float, sd_low: float, sd_high: float, power: float = 0.8, confidence: float = 0.95
-) -> tuple[int, int]:
-    """The range of pairs that find `difference` with the given power, for a spread between `sd_low` and `sd_high`.
+def seeds_needed(difference: float, sd_low: float, sd_high: float, confidence: float = 0.95) -> tuple[int, int]:
+    """The range of pairs that find `difference` with a power of 80 %, for a spread between `sd_low` and `sd_high`.
 
     A range, since a spread measured on a few pairs is itself uncertain (`sd_interval`). At least 3, at most
     MOST_SEEDS, which stands for "more than anybody trains".
     """
-    low, high = (_seeds(abs(difference), sd, power, confidence) for sd in (sd_low, sd_high))
+    low, high = (_seeds(abs(difference), sd, confidence) for sd in (sd_low, sd_high))
     return low, high
 
 
-def _seeds(difference: float, sd: float, wanted: float, confidence: float) -> int:
+def _seeds(difference: float, sd: float, confidence: float) -> int:
     low, high = WEAK_PAIRS, MOST_SEEDS
     while low < high:
         middle = (low + high) // 2
-        if power_of(difference, sd, middle, confidence) >= wanted:
+        if power_of(difference, sd, middle, confidence) >= POWER:
             high = middle
         else:
             low = middle + 1
     return low
 
 
-def sd_interval(sd: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The chi-square interval of a standard deviation measured on n >= 2 normal values."""
+def sd_interval(sd: float, n: int) -> tuple[float, float]:
+    """The 95 % chi-square interval of a standard deviation measured on n >= 2 normal values."""
     freedom = n - 1
-    tail = (1 - confidence) / 2
-    low = math.sqrt(freedom / float(stats.chi2.ppf(1 - tail, freedom)))
-    high = math.sqrt(freedom / float(stats.chi2.ppf(tail, freedom)))
+    low = math.sqrt(freedom / float(stats.chi2.ppf(0.975, freedom)))
+    high = math.sqrt(freedom / float(stats.chi2.ppf(0.025, freedom)))
     return sd * low, sd * high

@@ -6,6 +6,7 @@ Words for somebody who has never seen this tool: what was found, how large it is
 from collections.abc import Mapping
 from typing import Any
 
+from .decisions import NOT_CORRECTED
 from .wording import count, listed, percent, percent_digits, signed, tokens_factor
 
 Results = Mapping[str, Any]
@@ -115,9 +116,11 @@ def _caveats(results: Results, entry: Mapping[str, Any]) -> list[str]:
         caveats.append(
             f"This is look {look} at a study whose seeds were extended; interval and decision are corrected for it."
         )
-    if entry["reason"] and "correction" in entry["reason"]:
+    if entry["reason"] == NOT_CORRECTED:
+        chance = _chance(results["endpoint"]["confidence"])
         caveats.append(
-            "The interval just excludes zero, but part of the 5 % chance of a false word is kept for later extensions."
+            f"The interval just excludes zero, but part of the {chance} chance of a false word is kept for later "
+            "extensions."
         )
     if entry["decision"] == "equivalent" and (entry["low"] > 0 or entry["high"] < 0):
         caveats.append(
@@ -125,6 +128,11 @@ def _caveats(results: Results, entry: Mapping[str, Any]) -> list[str]:
         )
     uniforms = _uniforms_text(results["uniforms"], entry)
     return caveats + ([uniforms] if uniforms else [])
+
+
+def _chance(confidence: float) -> str:
+    """What a confidence leaves to chance: 5 % of 0.95."""
+    return f"{(1 - confidence) * 100:.3g} %"
 
 
 def _pairs_text(entry: Mapping[str, Any]) -> str:
@@ -194,6 +202,6 @@ def _null_inside(results: Results, arm: str | None) -> tuple[bool | None, str | 
     if entry["low"] <= 0 <= entry["high"]:
         return True, f"Nothing was found where nothing is: {what} ({size}) is not told from {results['baseline']}."
     return False, (
-        f"{what} ({size}) is outside its interval although nothing differs. By chance that happens in 1 of 20 studies; "
-        "distrust any small difference of this one."
+        f"{what} ({size}) is outside its interval although nothing differs. By chance that happens in "
+        f"{_chance(entry['confidence'])} of studies; distrust any small difference of this one."
     )
