@@ -3,8 +3,17 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from prism_transformer.study import budget, speed
+from prism_transformer.study.arms import parse_arms
+from prism_transformer.study.budget import fit_budget
+from prism_transformer.study.context import plan_rows
 from prism_transformer.study.estimate import Speed
-from prism_transformer.study.planning import first_speed, plan_of
+from prism_transformer.study.plan import StudySettings
+from prism_transformer.study.planning import estimator, first_speed, plan_of
+from prism_transformer.study.results import analyse
+from prism_transformer.training.recipe import Recipe
 
 from .conftest import Begin
 
@@ -32,3 +41,24 @@ def test_the_plan_takes_its_time_from_them(begin: Begin, tmp_path: Path) -> None
     plan = plan_of(study, study.open_corpus())
     assert plan.training_seconds == 4 * 640 / 64  # 2 arms, 2 seeds
     assert (plan.runs, plan.jobs, plan.speed_source) == (4, 1, "by the first steps")
+
+
+def test_the_text_is_looked_at_once_however_many_plans_are_tried(tiny: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 to 10 seeds are nine estimates."""
+    looks = []
+    find_files = budget.find_files
+    monkeypatch.setattr(budget, "find_files", lambda *given, **how: looks.append(given) or find_files(*given, **how))
+    monkeypatch.setattr(speed, "training_speed", lambda *_, **__: Speed(1e6, "measured here"))
+    of = estimator(parse_arms(["prism"], tiny.model), vocab_size=257)
+    _, settings = fit_budget(tiny, StudySettings(budget="1h", jobs=1), 3600.0, of)
+    assert settings.seeds == 10 and len(looks) == 1
+
+
+def test_what_happened_is_not_said_in_words_of_the_plan(begin: Begin, tmp_path: Path) -> None:
+    """Before a pair there is no spread: not known beforehand, and nothing afterwards. One rate is one rate."""
+    study = begin(tmp_path, seeds=1)
+    runs = [study.result(run) for run in study.runs]
+    results = analyse(study.arm_infos(), runs, study.endpoint())
+    rows = {row["what"]: (row["planned"], row["happened"]) for row in plan_rows(study, runs, results, None)}
+    assert rows["Smallest difference to be found"] == ("not known before the spread is", "–")
+    assert rows["Runs"] == ("2 (2 arms × 1 seed × 1 rate)", "0")

@@ -88,8 +88,9 @@ def plan_rows(
     primary = results["differences"].get(results["primary"]) or {}
     measured = (primary.get("planning") or {}).get("detectable")
     happened = f"{len(finished)}" + (f", {count(diverged, 'run')} diverged" if diverged else "")
+    factors = count(planned.arms, "arm"), count(planned.seeds, "seed"), count(planned.rates, "rate")
     rows = [
-        ("Runs", f"{planned.runs} ({planned.arms} arms × {planned.seeds} seeds × {planned.rates} rates)", happened),
+        ("Runs", f"{planned.runs} ({' × '.join(factors)})", happened),
         ("Tokens of training", f"{planned.tokens:,}", f"{sum(run.tokens for run in runs):,}"),
         (
             "Time",
@@ -101,7 +102,11 @@ def plan_rows(
             f"{size_text(planned.disk_bytes)} at the most",
             f"{size_text(checkpoint_bytes(study))}",
         ),
-        ("Smallest difference to be found", _nats(planned.detectable), _nats(measured)),
+        (
+            "Smallest difference to be found",
+            _nats(planned.detectable, "not known before the spread is"),
+            _nats(measured),
+        ),
         ("Looks", "1", str(results["endpoint"]["look"])),
     ]
     return [{"what": what, "planned": before, "happened": after} for what, before, after in rows]
@@ -116,5 +121,5 @@ def checkpoint_bytes(study: Study) -> int:
     return sum(path.stat().st_size for path in study.folder.glob("runs/**/checkpoints/**/*") if path.is_file())
 
 
-def _nats(value: float | None) -> str:
-    return "not known before the spread is" if value is None else f"{plain(value)} nats per token"
+def _nats(value: float | None, unknown: str = "–") -> str:
+    return unknown if value is None else f"{plain(value)} nats per token"
