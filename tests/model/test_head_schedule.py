@@ -18,6 +18,7 @@ from prism_transformer.model.head_schedule import (
     LayerDifference,
     ScheduleError,
     divisors,
+    schedule_text,
 )
 
 SMALL = (3, 3, 6, 6, 8, 8, 12, 12, 12, 12, 12, 12)  # paper, section 4
@@ -48,7 +49,7 @@ def test_every_spelling_reads_the_same(source: object) -> None:
     schedule = HeadSchedule.parse(source, d_model=768, n_layers=12)
 
     assert schedule.heads == SMALL
-    assert str(schedule) == SMALL_TEXT
+    assert str(schedule) == schedule_text(SMALL) == SMALL_TEXT
     assert schedule == HeadSchedule(np.array(SMALL), d_model=768)
 
 

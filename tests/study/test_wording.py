@@ -7,7 +7,6 @@ from prism_transformer.study.wording import (
     percent_digits,
     plain,
     rounded,
-    schedule,
     signed,
     tokens_factor,
 )
@@ -31,9 +30,8 @@ def test_percent_has_the_digits_that_it_needs() -> None:
     )
 
 
-def test_lists_schedules_and_tokens() -> None:
+def test_lists_and_tokens() -> None:
     assert listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"
-    assert schedule([3, 3, 6, 6, 8, 8, *[12] * 6]) == "3x2,6x2,8x2,12x6" and schedule([]) == ""
     assert tokens_factor(0.992) == "0.8 % fewer" and tokens_factor(1.3) == "30 % more"
 
 

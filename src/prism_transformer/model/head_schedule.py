@@ -121,7 +121,7 @@ class HeadSchedule:
     @property
     def phases(self) -> tuple[tuple[int, int], ...]:
         """(heads, layers) of each run of equal neighbours, first layer first."""
-        return tuple((count, len(list(run))) for count, run in groupby(self.heads))
+        return _phases(self.heads)
 
     @property
     def fingerprint(self) -> str:
@@ -135,8 +135,8 @@ class HeadSchedule:
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
     def __str__(self) -> str:
-        """Canonical text: "3x2,6x2,8x2,12x6", heads x layers, equal neighbours merged."""
-        return ",".join(f"{count}x{layers}" for count, layers in self.phases)
+        """Canonical text, as `schedule_text` gives it."""
+        return schedule_text(self.heads)
 
     def __repr__(self) -> str:
         return f"HeadSchedule.parse({str(self)!r}, d_model={self.d_model})"
@@ -184,6 +184,15 @@ class HeadSchedule:
             sentence = f"head dim {self.head_dims[layer]} of layer {layer} is odd: RoPE rotates pairs and cannot use it"
             return RuleResult("even-head-dim", "fail", sentence)
         return RuleResult("even-head-dim", "pass", "every head dim is even, as RoPE needs")
+
+
+def schedule_text(heads: Sequence[int]) -> str:
+    """Canonical text: "3x2,6x2,8x2,12x6", heads x layers, equal neighbours merged; no layers give ""."""
+    return ",".join(f"{count}x{layers}" for count, layers in _phases(heads))
+
+
+def _phases(heads: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple((count, len(list(run))) for count, run in groupby(heads))
 
 
 def divisors(n: int) -> list[int]:

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .wording import schedule
+from ..model.head_schedule import schedule_text
 
 INK, FAINT, PAPER = "#0000f1", "#0000f2", "#0000f3"
 SERIES = tuple(f"#0000c{k}" for k in range(8))
@@ -258,6 +258,6 @@ def staircase(heads: Sequence[int]) -> str:
         y, cell = total - (layer + 1) * (height + gap), max(width / count - 1, 0.4)
         cells += [f"M{width * k / count + 0.5:.2f} {y}h{cell:.2f}v{height}h-{cell:.2f}z" for k in range(count)]
     return (
-        f'<svg class="staircase" role="img" aria-label="schedule {schedule(heads)}, first layer at the bottom" '
+        f'<svg class="staircase" role="img" aria-label="schedule {schedule_text(heads)}, first layer at the bottom" '
         f'viewBox="0 0 {width} {total}"><path d="{"".join(cells)}"/></svg>'
     )

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from ..model.head_schedule import schedule_text
 from . import equivalent_tokens
 from .decisions import Pairs
 from .learning_rates import candidates, leave_one_out, rates_of
 from .measured import ArmInfo, Endpoint, RunResult, Status, usable
 from .statistics import MIN_PAIRS, paired_t
-from .wording import schedule
 
 
 class RunGrid:
@@ -77,7 +77,7 @@ class RunGrid:
         ratios = list(self.speed_ratios(arm.name).values())
         return {
             "heads": list(arm.heads),
-            "schedule": schedule(arm.heads),
+            "schedule": schedule_text(arm.heads),
             "role": arm.role,
             "settings": dict(arm.settings),
             "val_loss": [losses.get(seed) for seed in self.seeds],

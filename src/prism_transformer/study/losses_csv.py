@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..model.head_schedule import HeadSchedule
-from .measured import ArmInfo, Endpoint, Evaluation, Role, RunResult, nearest
+from ..settings import nearest
+from .measured import ArmInfo, Endpoint, Evaluation, Role, RunResult
 from .wording import count, listed
 
 REQUIRED = ("arm", "seed", "step", "tokens", "loss")

@@ -4,10 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 from ..errors import InputError
+from ..settings import nearest
 
 Status = Literal["done", "diverged", "missing", "pending"]
 Role = Literal["baseline", "primary", "secondary", "calibration_less", "calibration_null"]
@@ -131,12 +131,6 @@ def _arm_problems(arms: Sequence[ArmInfo], endpoint: Endpoint) -> list[str]:
                 f"arm {arm.name!r} calibrates the study and can be neither its baseline nor its primary arm"
             )
     return problems
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """A remedy for an unknown name."""
-    close = get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"arms: {', '.join(names)}"
 
 
 def _run_problems(arms: Sequence[ArmInfo], runs: Sequence[RunResult]) -> list[str]:

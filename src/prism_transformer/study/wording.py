@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from itertools import groupby
 
 
 def decimals(spread: float | None, *, least: int = 2) -> int:
@@ -34,11 +33,6 @@ def percent(share: float | None, digits: int | None = None, *, sign: bool = True
 def percent_digits(low: float | None, high: float | None) -> int | None:
     """The digits in which an interval of shares, its ends and its middle are all written."""
     return None if low is None or high is None or low == high else decimals((high - low) * 100, least=1)
-
-
-def schedule(heads: Sequence[int]) -> str:
-    """3x2,6x2,8x2,12x6: heads x layers, as schedules are written everywhere."""
-    return ",".join(f"{count}x{len(list(run))}" for count, run in groupby(heads))
 
 
 def count(n: int, noun: str) -> str:
