@@ -25,7 +25,7 @@ def section(
     zero_shot_label: str,
     attention: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """One part of reproduction.json: {target, scale, caption, notes, rows}."""
+    """One part of reproduction.json: {target, scale, paper_scale, caption, notes, columns, rows}."""
     of_paper = "small" if scale == REHEARSAL else scale
     rows = {
         "table2": lambda: [*_table2(of_paper, results), *_zero_shot(of_paper, zero_shot, zero_shot_label)],

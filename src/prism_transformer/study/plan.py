@@ -1,4 +1,4 @@
-"""The plan of a study: what will run, and what it costs, before anything is spent."""
+"""What a study is asked to do, and the order of its runs."""
 
 import math
 from collections.abc import Sequence
