@@ -72,20 +72,19 @@ def interleave(turns: Sequence[Turn], *, rounds: int, repeats: int) -> npt.NDArr
     return times[:, 1:]
 
 
-def speed_ratio(first: npt.ArrayLike, second: npt.ArrayLike, *, confidence: float = 0.95) -> Ratio:
+def speed_ratio(first: npt.ArrayLike, second: npt.ArrayLike) -> Ratio:
     """How many times as fast the second side is, from the seconds of both, round by round.
 
-    The median over rounds of the log ratio within a round; its interval is the bootstrap's, over rounds.
+    The median over rounds of the log ratio within a round; its 95 % interval is the bootstrap's, over rounds.
     """
-    return median_ratio(np.log(np.asarray(first) / np.asarray(second)), confidence=confidence)
+    return median_ratio(np.log(np.asarray(first) / np.asarray(second)))
 
 
-def median_ratio(log_ratios: npt.ArrayLike, *, confidence: float = 0.95) -> Ratio:
-    """The median of log ratios, one a round, as a ratio with its bootstrap interval."""
+def median_ratio(log_ratios: npt.ArrayLike) -> Ratio:
+    """The median of log ratios, one a round, as a ratio with its 95 % bootstrap interval."""
     values = np.asarray(log_ratios, dtype=np.float64)
     drawn = np.random.default_rng(0).choice(values, (_RESAMPLES, values.size))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.median(drawn, axis=1), [tail, 1 - tail])
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
     return Ratio(math.exp(np.median(values)), math.exp(low), math.exp(high))
 
 

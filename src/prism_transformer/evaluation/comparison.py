@@ -48,7 +48,7 @@ def compare(
     return found
 
 
-def compare_arms(runs: Sequence[Mapping[str, ScoredRun]], *, confidence: float = 0.95) -> list[dict[str, Any]]:
+def compare_arms(runs: Sequence[Mapping[str, ScoredRun]]) -> list[dict[str, Any]]:
     """Every arm against the first one's, task by task; `runs` are the scores of each model by task."""
     found = []
     for task in runs[0] if runs else ():
@@ -57,7 +57,7 @@ def compare_arms(runs: Sequence[Mapping[str, ScoredRun]], *, confidence: float =
             by_arm.setdefault(scores[task].arm, []).append(scores[task])
         baseline, *others = by_arm
         for arm in others:
-            for entry in compare(by_arm[baseline], by_arm[arm], confidence=confidence):
+            for entry in compare(by_arm[baseline], by_arm[arm]):
                 found.append({"task": task, "arm": arm, "baseline": baseline, **entry})
     return found
 

@@ -48,7 +48,6 @@ def paired_bootstrap(
     *,
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> PairedDifference:
     """The mean of `differences` [seeds, items] (or of sums over `weights` [items]), items and seeds both resampled.
 
@@ -63,7 +62,7 @@ def paired_bootstrap(
     mean = float(values.sum() / (seeds * load.sum()))
     rest = (values - mean * load) / load.mean()  # deviations, linearised where the weights differ
     of_items, of_seeds = rest.mean(axis=0), rest.mean(axis=1)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     drawn = _resampled_means(of_items, resamples, random)
     parts = [(float(of_items.var(ddof=1)) / items, items - 1)]  # variances of the mean and their degrees of freedom
     if seeds > 1:
