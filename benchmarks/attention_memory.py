@@ -16,7 +16,7 @@ import torch
 
 from prism_transformer.benchmark.memory import resident_peak
 from prism_transformer.data.corpus import TokenStream
-from prism_transformer.evaluation.attention_distance import measure_attention
+from prism_transformer.evaluation.measured_attention import measure_attention
 from prism_transformer.model.modeling_prism import PrismForCausalLM
 from prism_transformer.training.recipe import ModelSettings
 

@@ -158,7 +158,7 @@ def test_perplexity_of_a_real_model_agrees_with_the_harness(smollm2, plain_data,
 @pytest.mark.slow
 def test_a_real_model_s_attention(smollm2, one_thread):
     """Its grouped heads are measured; like every trained model it puts much of its attention on position 0."""
-    from prism_transformer.evaluation.attention_distance import measure_attention
+    from prism_transformer.evaluation.measured_attention import measure_attention
     from prism_transformer.evaluation.text import read_text
 
     loaded = load(smollm2)

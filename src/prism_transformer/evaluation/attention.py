@@ -13,8 +13,8 @@ from torch import nn
 from ..data import TokenStream
 from ..errors import InputError
 from ..files import read_json, write_json
-from .attention_distance import Documents, measure_attention
 from .loading import LoadedModel, load
+from .measured_attention import Documents, measure_attention
 from .scores import place_of, refuse_another
 from .text import read_text
 

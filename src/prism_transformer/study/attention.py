@@ -17,10 +17,9 @@ from .plan import RunKey
 from .statistics import MIN_PAIRS, paired_t
 
 if TYPE_CHECKING:
-    from ..evaluation.attention_distance import Documents
+    from ..evaluation.measured_attention import Documents
 
 ATTENTION = "attention.json"
-MEASURES = ("distance", "distance_beyond_sink", "sink_share", "entropy")
 
 
 def measure_study(
@@ -115,7 +114,7 @@ def analyse_attention(
 
 def _layer(of_seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     entry: dict[str, Any] = {"heads": of_seeds[0]["heads"]}
-    for measure in MEASURES:
+    for measure in of_seeds[0]["mean"]:
         values = [layer["mean"][measure] for layer in of_seeds]
         entry[measure] = {"mean": float(np.mean(values)), "per_seed": values}
     return entry
@@ -127,9 +126,9 @@ def _differences(
     """By layer: {measure: {mean, low, high, n}} of arm - baseline; no interval below two pairs."""
     seeds = [seed for seed in arm if seed in baseline]
     layers = []
-    for k in range(len(next(iter(arm.values()))["layers"])):
+    for k, layer in enumerate(next(iter(arm.values()))["layers"]):
         entry: dict[str, Any] = {}
-        for measure in MEASURES:
+        for measure in layer["mean"]:
             values = [
                 arm[seed]["layers"][k]["mean"][measure] - baseline[seed]["layers"][k]["mean"][measure] for seed in seeds
             ]

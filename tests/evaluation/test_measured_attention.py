@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from prism_transformer.data import TokenStream, load_tokenizer
 from prism_transformer.errors import DivergedError, InputError
-from prism_transformer.evaluation.attention_distance import AttentionStatistics, measure_attention
+from prism_transformer.evaluation.measured_attention import AttentionStatistics, measure_attention
 from prism_transformer.model.configuration_prism import PrismConfig
 from prism_transformer.model.modeling_prism import PrismForCausalLM
 
@@ -88,7 +88,7 @@ def test_equals_the_explicit_definition_for_every_head_count(prism):
 
 def test_sequences_are_averaged_and_spread_over_the_stream_without_overlap(prism):
     stream = make_stream(5 * CONTEXT + 3)
-    measured = measure_attention(prism, stream, context=CONTEXT, sequences=2, batch_size=2)
+    measured = measure_attention(prism, stream, context=CONTEXT, sequences=2)
     starts = (0, 2 * CONTEXT)  # of five windows, the first and the one that begins the second half
     each = [explicit(prism, stream.read(s, CONTEXT), range(CONTEXT // 2, CONTEXT)) for s in starts]
     mean = [{k: (a[k] + b[k]) / 2 for k in a} for a, b in zip(*each, strict=True)]
@@ -173,7 +173,7 @@ def test_model_is_left_as_it_was(prism):
 
 def test_padding_mask_is_respected_by_the_measuring_function(prism):
     """An attention function without a mask function of the same name would ignore it without a word."""
-    from prism_transformer.evaluation.attention_distance import _measured
+    from prism_transformer.evaluation.measured_attention import _measured
 
     ids = torch.randint(0, 256, (1, 16))
     mask = torch.ones(1, 16, dtype=torch.long)

@@ -104,7 +104,6 @@ def measure_attention(
     context: int,
     sequences: int = 8,
     documents: Documents = "packed",
-    batch_size: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> AttentionStatistics:
     """Measure every layer of `model` on windows of `stream`; queries are those of the last half of each window.
@@ -121,9 +120,9 @@ def measure_attention(
     was_training = model.training
     model.train(False)
     with _measured(model):
-        for batch in _batches(pieces, batch_size):
-            first_counted = max(0, context // 2 - batch[0].offset)
-            input_BT = torch.from_numpy(np.stack([piece.ids for piece in batch])).to(model.device)
+        for piece in pieces:
+            first_counted = max(0, context // 2 - piece.offset)
+            input_BT = torch.from_numpy(piece.ids).to(model.device)[None]
             model.base_model(input_BT, use_cache=False, attention_sums=sums, first_counted=first_counted)
             on_progress(min(len(windows), sum(s.sequences for s in list(sums.values())[:1])), len(windows))
     model.train(was_training)
@@ -139,18 +138,6 @@ def measure_attention(
     return AttentionStatistics(
         layers=layers, context=context, sequences=len(windows), queries=queries, documents=documents
     )
-
-
-def _batches(pieces: Sequence[Piece], size: int) -> Iterator[list[Piece]]:
-    """Pieces of the same place and length together."""
-    batch: list[Piece] = []
-    for piece in pieces:
-        if batch and (len(batch) == size or (piece.offset, len(piece.ids)) != (batch[0].offset, len(batch[0].ids))):
-            yield batch
-            batch = []
-        batch.append(piece)
-    if batch:
-        yield batch
 
 
 class _Sums:
