@@ -14,8 +14,6 @@ from ..errors import InputError
 from ..files import read_json
 from .tokenizer import END_OF_TEXT, Tokenizer, UnsignedIds
 
-SMALLEST_BPE = 257  # the 256 bytes and end-of-text
-
 
 class HuggingFaceTokenizer(Tokenizer):
     """A tokenizer.json, encoding ordinary text only: no special ids, no template, no truncation."""
