@@ -11,7 +11,7 @@ import pytest
 
 from prism_transformer.errors import InputError
 from prism_transformer.evaluation.evaluate import Computation, evaluate
-from prism_transformer.evaluation.zero_shot import open_tasks, require_harness, standard_error
+from prism_transformer.evaluation.zero_shot import _grouped, open_tasks, require_harness, standard_error
 
 pytest.importorskip("lm_eval", reason="the extra eval is not installed")
 
@@ -196,6 +196,31 @@ def test_data_that_is_nowhere_says_what_to_fetch(run, tmp_path, no_network):
     told = str(caught.value)
     assert "baber/piqa is not in" in told and "hf download baber/piqa --repo-type dataset --local-dir" in told
     assert said == ["fetching baber/piqa from the hub, once"]
+
+
+def test_of_several_sets_none_is_called_missing_that_may_be_there(run, tmp_path, no_network):
+    with pytest.raises(InputError) as caught:
+        evaluate(run, tasks=["piqa", "hellaswag"], data=tmp_path, say=lambda line: None)
+    first, *how = caught.value.problems
+    assert "baber/piqa, " in first and "could not all be read" in first and len(how) == 2
+
+
+def test_a_group_marks_accuracies_at_chance_and_no_other_metric():
+    """Two tasks of 4 and 6 questions with 2 choices: the group's accuracy is guessing's, and f1 has another chance."""
+    parts = {
+        name: (
+            {
+                "metrics": {m: {"value": 0.5, "stderr": 0.1, "higher": True} for m in ("acc", "f1")},
+                "items": n, "available": n, "truncated": 0, "source": {}, "chance": 0.5,
+                "chance_stderr": 0.5 / n**0.5,
+            },
+            [],
+        )
+        for name, n in (("a", 4), ("b", 6))
+    }  # fmt: skip
+    score, _ = _grouped("both", {"acc,none": 0.5, "f1,none": 0.5}, parts)
+    assert score["at_chance"] == ["acc"]
+    assert score["chance_stderr"] == pytest.approx((0.25 / 4 + 0.25 / 6) ** 0.5 / 2)
 
 
 def test_a_cached_set_asks_nobody(run, monkeypatch):

@@ -225,15 +225,24 @@ def _load(
                 return manager.load(list(names))
             except Exception as error:
                 failed = error
-    reason = str(failed).strip().partition("\n")[0]
-    missing = {data.hub: data for data in remote.values() if data}
-    raise InputError(
-        [
+    raise InputError(_not_read({data.hub: data for data in remote.values() if data}, folder, failed)) from None
+
+
+def _not_read(sets: Mapping[str, DataSet], folder: Path | None, error: Exception) -> list[str]:
+    """What to say of sets that were read together: which of them are missing, the libraries do not tell."""
+    line = str(error).strip().partition("\n")[0]
+    reason = f"{type(error).__name__}: {line[:120]}"
+    if len(sets) == 1:
+        ((hub, data),) = sets.items()
+        return [
             f"the data set {hub} is not {f'in {folder}, nor ' if folder else ''}in the hub's cache, and cannot be "
-            f"fetched ({type(failed).__name__}: {reason[:120]}); {how_to_fetch(folder, data)}"
-            for hub, data in missing.items()
+            f"fetched ({reason}); {how_to_fetch(folder, data)}"
         ]
-    ) from None
+    return [
+        f"the data sets {', '.join(sets)} could not all be read, {f'from {folder}, ' if folder else ''}from the "
+        f"hub's cache or from the hub ({reason}); fetch those that are missing",
+        *(how_to_fetch(folder, data) for data in sets.values()),
+    ]
 
 
 def _set_shots(tasks: Mapping[str, Any], shots: int | None) -> None:

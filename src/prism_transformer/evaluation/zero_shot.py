@@ -133,12 +133,14 @@ def _chance(metrics: Mapping[str, Any], choices: Sequence[int]) -> dict[str, Any
         return {"chance": None, "at_chance": []}
     shares = 1 / np.asarray(choices, dtype=np.float64)
     error = math.sqrt(float((shares * (1 - shares)).sum())) / len(shares)
-    near = [name for name, each in metrics.items() if each["value"] - shares.mean() <= CHANCE_Z * error]
-    return {
-        "chance": float(shares.mean()),
-        "chance_stderr": error,
-        "at_chance": [name for name in near if name.startswith("acc")],
-    }
+    return _beside_chance(metrics, float(shares.mean()), error)
+
+
+def _beside_chance(metrics: Mapping[str, Any], chance: float, error: float) -> dict[str, Any]:
+    """`chance` with its standard error, and which accuracies are not above it; other metrics have another chance."""
+    accuracies = {name: each["value"] for name, each in metrics.items() if name.startswith("acc")}
+    near = [name for name, value in accuracies.items() if value - chance <= CHANCE_Z * error]
+    return {"chance": chance, "chance_stderr": error, "at_chance": near}
 
 
 def standard_error(values: Sequence[Any], aggregate: float) -> float | None:
@@ -189,7 +191,5 @@ def _grouped(
     }
     if None not in chances:
         error = math.sqrt(sum(each["chance_stderr"] ** 2 for each in scores.values())) / len(scores)
-        chance = sum(chances) / len(chances)
-        near = [metric for metric, each in metrics.items() if each["value"] - chance <= CHANCE_Z * error]
-        score |= {"chance": chance, "chance_stderr": error, "at_chance": near}
+        score |= _beside_chance(metrics, sum(chances) / len(chances), error)
     return score, [{"task": part, **item} for part, (_, items) in parts.items() for item in items]
