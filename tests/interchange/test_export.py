@@ -84,12 +84,13 @@ def test_a_change_after_the_export_is_noticed(exported, tmp_path):
     golden = load_file(copy / "golden.safetensors")
     golden["logits"][0, 0] += 1
     save_file(golden, copy / "golden.safetensors")
-    assert load_hugging_face(copy, text="x", ids=None)["logits"] == pytest.approx(1, abs=1e-3)
+    assert load_hugging_face(copy, copy, text="x", ids=None)["logits"] == pytest.approx(1, abs=1e-3)
 
 
 def test_what_does_not_load_is_told_and_not_left_behind(run, tmp_path, monkeypatch):
     monkeypatch.setattr(fresh_process, "_LOAD_HUGGING_FACE", "raise OSError('no such thing')")
-    with pytest.raises(InputError, match="does not load in a fresh process: OSError: no such thing"):
+    told = f"{tmp_path / 'out'}: what was exported does not load in a fresh process: OSError: no such thing; nothing"
+    with pytest.raises(InputError, match=f"^{re.escape(told)} was written$"):
         export(run, "hf", tmp_path / "out")
     monkeypatch.setattr(fresh_process, "_LOAD_HUGGING_FACE", 'print(\'{"logits": 0.5, "heads": [1, 2, 4, 4]}\')')
     monkeypatch.setattr("prism_transformer.interchange.export._same_ids", lambda *_: None)

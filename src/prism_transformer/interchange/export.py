@@ -52,7 +52,7 @@ def export(run: Path | str, target: str, out: Path, *, tokenizer: str | None = N
             from .onnx_graph import write_onnx
 
             write_onnx(model, folder / GRAPH)
-            distances = _within_tolerance(load_onnx(folder), out)
+            distances = _within_tolerance(load_onnx(folder, out), out)
             _leave_the_graph(folder)
         files = tuple(sorted(path.name for path in folder.iterdir()))
     return Exported(target, str(model.config.head_schedule), files, distances)
@@ -136,7 +136,7 @@ def _write_tokenizer(loaded: LoadedModel, folder: Path) -> tuple[Tokenizer, list
 def _checked_hugging_face(
     folder: Path, out: Path, schedule: HeadSchedule, ids: Sequence[int] | None
 ) -> dict[str, float]:
-    found: dict[str, Any] = load_hugging_face(folder, text=PROBE, ids=ids)
+    found: dict[str, Any] = load_hugging_face(folder, out, text=PROBE, ids=ids)
     _same_ids(ids, found.get("ids"), out)
     if tuple(found["heads"]) != schedule.heads:
         raise InputError(f"{out}: loaded with the heads {found['heads']}, but the schedule is {schedule}")

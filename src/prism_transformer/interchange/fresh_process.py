@@ -76,21 +76,22 @@ print(json.dumps(found))
 """
 
 
-def load_hugging_face(folder: Path, *, text: str, ids: Sequence[int] | None) -> dict[str, object]:
+def load_hugging_face(folder: Path, out: Path, *, text: str, ids: Sequence[int] | None) -> dict[str, object]:
     """What a fresh process finds: `logits` (largest difference to the golden ones), `heads` as built, `ids` of `text`.
 
-    `ids` is what the tokenizer must give; None where the folder has no tokenizer. Raises InputError where it fails.
+    `ids` is what the tokenizer must give; None where the folder has no tokenizer. Raises InputError where it fails,
+    naming `out`, which `folder` is to become.
     """
     probe = json.dumps({"text": text, "ids": None if ids is None else list(ids)})
-    return _run(_LOAD_HUGGING_FACE, folder, probe)
+    return _run(_LOAD_HUGGING_FACE, folder, out, probe)
 
 
-def load_onnx(folder: Path) -> dict[str, object]:
+def load_onnx(folder: Path, out: Path) -> dict[str, object]:
     """The largest difference to the golden logits, of the whole prompt (`prefill`) and token by token (`decode`)."""
-    return _run(_LOAD_ONNX, folder)
+    return _run(_LOAD_ONNX, folder, out)
 
 
-def _run(script: str, folder: Path, *arguments: str) -> dict[str, object]:
+def _run(script: str, folder: Path, out: Path, *arguments: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {"HF_HOME": home, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
         command = [sys.executable, "-c", script, str(folder.resolve()), *arguments]
@@ -99,6 +100,6 @@ def _run(script: str, folder: Path, *arguments: str) -> dict[str, object]:
         )
     if done.returncode:
         last = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[-1]
-        raise InputError(f"{folder}: what was exported does not load in a fresh process: {last}")
+        raise InputError(f"{out}: what was exported does not load in a fresh process: {last}; nothing was written")
     found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
