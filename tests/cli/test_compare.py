@@ -150,6 +150,29 @@ def test_json_is_all_of_stdout_and_the_same_command_says_that_it_is_finished(
     assert "results: studies/tiny/results.json" in out
 
 
+def test_the_same_command_without_a_recipe_goes_on_with_what_its_budget_picked(
+    tiny_yaml: str,
+    in_empty_folder: Path,
+    in_process: list[int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """640 tokens a run and about 30 for its evaluation, at 1000 a second, after 10 s of start: 4 seeds of 2 arms are
+    15.4 s, 5 are 16.7 s. No recipe has 4 seeds of its own."""
+    monkeypatch.setattr(speed, "training_speed", lambda *_, **__: Speed(1000.0, "measured here"))
+    monkeypatch.setattr(speed, "matrix_peak", lambda *_: 1e15)
+    sizes = "--layers 2 --d-model 16 --heads 4 --context 16 --tokens 640 --tokens-per-step 64 --micro-batch 4"
+    rest = "--evaluations 1 --evaluation-tokens 100 --tokenizer bytes --validation-share 0.02 --device cpu --threads 1"
+    text = str(Path(tiny_yaml).with_name("text.txt"))
+    command = [*sizes.split(), *rest.split(), "--budget", "16s", "--jobs", "1", "--data", text, "--json"]
+    assert run(*command) == 0
+    assert json.loads(capsys.readouterr().out)["seeds"] == [0, 1, 2, 3]
+    assert run(*command) == 0
+    without = [word for word in command if word not in ("--budget", "16s")]
+    assert run(*without) == 0, "the budget that it began with"
+    assert in_process == [8, 0, 0]
+
+
 def test_a_study_whose_runs_have_all_diverged_ends_with_3(
     tiny_yaml: str, in_empty_folder: Path, in_process: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,7 +306,8 @@ def test_a_spread_that_was_measured_elsewhere_is_not_taken_for_this_study(
     recipe_own = detectable("--threads", "2", "--seeds", "4")
     assert isinstance(recipe_own, float)
     assert detectable("--tokens", "1024000") is None
-    assert isinstance(detectable("--tokens", "1024000", "--expected-sd", "0.01"), float)
+    for option in ("--expected-sd", "--expected_sd"):
+        assert isinstance(detectable("--tokens", "1024000", option, "0.01"), float)
 
 
 def test_torchrun_is_refused_since_every_rank_would_begin_the_study(

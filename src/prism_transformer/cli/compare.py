@@ -24,7 +24,7 @@ from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_re
 from ..study.runner import run_study
 from ..study.table import terminal_table
 from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile, recipe_names, with_model
-from .options import Switch
+from .options import Switch, given_options
 from .progress import CompareProgress
 from .recipes import (
     RecipeOptions,
@@ -49,7 +49,8 @@ class Compare(RecipeOptions):
 
     recipe: str = ""
     """Name of a recipe (demo, laptop, small, medium, large) or a YAML file.
-    Not given: the largest that fits the budget (30 min) with at most 4 epochs of the text."""
+    Not given: the largest that fits the budget (30 min) with at most 4 epochs of the text.
+    The values shown here are demo's."""
     out: Path | None = None
     """The study folder; default: studies/RECIPE, or studies/compare.
     The same command again goes on; more seeds or arms extend it."""
@@ -74,7 +75,7 @@ def main(argv: list[str]) -> int:
     arms = check_plan(recipe, settings)
     out = options.out or Path("studies") / options.recipe
     size = vocab_size(recipe)
-    fixed = [name for name in ("seeds", "tokens") if _is_given(name, argv)]
+    fixed = [name for name in ("seeds", "tokens") if f"--{name}" in given_options(argv)]
     recipe, settings = apply_budget(recipe, settings, out, vocab_size=size, fixed=fixed)
     if options.dry_run:
         _show_plan(estimator(arms, vocab_size=size)(recipe, settings), arms, recipe, out, as_json=options.json)
@@ -98,7 +99,7 @@ def _parse(argv: list[str]) -> Compare:
     def over(recipe: str, defaults: Callable[[RecipeFile], Compare] = _defaults) -> Compare:
         options, file = parse_over_recipe(Compare, argv, defaults, prog="prism compare", recipe=recipe)
         options = replace(options, recipe=file.name)  # which may have been given as the path of a file
-        if _is_given("expected-sd", argv) or _spreads_alike(chosen_recipe(options), file.recipe):
+        if "--expected-sd" in given_options(argv) or _spreads_alike(chosen_recipe(options), file.recipe):
             return options
         return replace(options, study=replace(options.study, expected_sd=None))
 
@@ -110,8 +111,10 @@ def _parse(argv: list[str]) -> Compare:
         recipe = chosen_recipe(options)
         candidates.append(Candidate(options, recipe, options.study, vocab_size(recipe)))
     begun = candidates[0].label.out or DEFAULT_OUT
-    if (begun / STUDY).exists() and (name := Study.open(begun).file.name) in recipe_names():
-        return replace(over(name, _defaults_without_text), out=begun)
+    if (begun / STUDY).exists() and (file := Study.open(begun).file).name in recipe_names():
+        options = over(file.name, _defaults_without_text)
+        budget = options.study.budget or file.study.budget  # so that the seeds and tokens that it picked stay
+        return replace(options, out=begun, study=replace(options.study, budget=budget))
     chosen = choose_recipe(candidates)
     options = chosen.label if chosen else over(SMALLEST, _defaults_without_text)
     budget = options.study.budget or DEFAULT_BUDGET
@@ -123,10 +126,6 @@ def _spreads_alike(recipe: Recipe, other: Recipe) -> bool:
     """Whether a spread over seeds that was measured with one of them holds for the other."""
     alike = replace(with_model(other, schedule=recipe.model.schedule), device=recipe.device)
     return recipe == alike
-
-
-def _is_given(option: str, argv: list[str]) -> bool:
-    return any(word == f"--{option}" or word.startswith(f"--{option}=") for word in argv)
 
 
 def _defaults(file: RecipeFile) -> Compare:

@@ -41,6 +41,11 @@ def argument(argv: Sequence[str], option: str, what: str) -> str | None:
     return given[0] if given else None
 
 
+def given_options(argv: Sequence[str]) -> list[str]:
+    """The options in `argv`, without their values and spelled with dashes: underscores are understood too."""
+    return ["--" + word[2:].partition("=")[0].replace("_", "-") for word in argv if word.startswith("--")]
+
+
 def refuse_misread(argv: Sequence[str]) -> None:
     """Raise InputError for what would be taken for something else: a flag with a value, --data without one."""
     problems = []

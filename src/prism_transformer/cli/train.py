@@ -13,7 +13,7 @@ from ..settings import to_yaml
 from ..training.fit import Fit, fit, main_memory
 from ..training.origin import Allowed
 from ..training.recipe import Recipe, RecipeFile
-from .options import Switch, argument
+from .options import Switch, argument, given_options
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
 
 _NO_SETTINGS = ("--resume", "--verify", "--allow", "--dry-run", "--ranks", "--device-memory", "--json")
@@ -86,7 +86,7 @@ def _resumed_run(argv: list[str]) -> Path | None:
     run, problems = Path(given), []
     if not (run / "recipe.yaml").exists():
         problems.append(f"{run} is no run: it has no recipe.yaml; start one with --recipe NAME --out {run}")
-    names = [word.partition("=")[0] for word in argv if word.startswith("--")]
+    names = given_options(argv)
     others = [name for name in names if name not in _NO_SETTINGS]
     if others and ("--allow" not in names or "--recipe" in names or "--out" in names):
         problems.append(
