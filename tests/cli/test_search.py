@@ -42,6 +42,18 @@ def test_a_grid_prints_its_count_tokens_and_hours(capsys: pytest.CaptureFixture[
     assert found["seconds"] > found["tokens"] / 40_000
 
 
+def test_a_model_far_too_large_takes_more_than_its_bound(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which was measured nowhere."""
+    bound = Speed(20_000.0, "from the matrix products alone")
+    monkeypatch.setattr(speed, "training_speed", lambda recipe, size: bound)
+    code, text = said(capsys, "--dry-run", "--tokens", "2048000", "--budget", "2h", "--jobs", "1")
+    told = " ".join(text.split())
+    assert code == 0 and "measured here" not in told
+    assert "; more than " in told and "at 20,000 tokens/s, from the matrix products alone; budget" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -56,7 +68,9 @@ def test_a_grid_prints_its_count_tokens_and_hours(capsys: pytest.CaptureFixture[
         (["--schedule", "prism"], "a search chooses the schedule"),
         (["--jobs", "0"], "--jobs 0 must be at least 1"),
         (["--join", "nowhere"], "nowhere is no search"),
-        (["--join", "nowhere", "--seeds", "4"], "--seeds: a search that is joined has its settings"),
+        (["--join", "sqlite:///x.db", "--seeds", "4"], "--seeds: a search that is joined has its settings"),
+        (["--join", "nowhere", "--out", "x", "--name", "y"], "--out --name: a search that is joined by its folder has"),
+        (["--join", "nowhere", "--data", "x"], "--data: a search that is joined by its folder has its settings, name"),
         (["--storage", "postgresql+psycopg://me:secret@127.0.0.1:1/db"], "cannot be reached"),
     ],
 )

@@ -13,10 +13,9 @@ from ..errors import InputError
 from ..search.begin import Priced, check, describe, join_search, open_search, price
 from ..search.schedules import conclude, require_optuna, run_search
 from ..search.settings import SearchSettings
-from ..study.budget import text_tokens
-from ..study.planning import text_problems
+from ..study.planning import validation_text
 from ..training.recipe import ModelSettings, Recipe, RecipeFile, with_model
-from .options import Switch
+from .options import Switch, given_options
 from .progress import SearchProgress
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
 
@@ -56,7 +55,7 @@ def main(argv: list[str]) -> int:
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"--jobs {options.jobs} must be at least 1")
     if options.join is not None:
-        _refuse_settings(argv)
+        _refuse_settings(argv, options.join)
         require_optuna()
         with SearchProgress() as progress:
             found = join_search(
@@ -102,19 +101,21 @@ def _defaults(file: RecipeFile) -> SearchOptions:
     return SearchOptions(**recipe_options(recipe), recipe=file.name)
 
 
-_OF_JOIN = ("--join", "--storage", "--name", "--out", "--data", "--jobs", "--json")
+_BESIDE_FOLDER = ("--join", "--storage", "--jobs", "--json")
+_BESIDE_STORAGE = (*_BESIDE_FOLDER, "--name", "--out", "--data")
 
 
-def _refuse_settings(argv: list[str]) -> None:
+def _refuse_settings(argv: list[str], join: str) -> None:
     """Raise InputError for settings beside --join: they are those of the search that is joined."""
-    given = [word.partition("=")[0] for word in argv if word.startswith("--")]
-    if astray := [option for option in given if option.replace("_", "-") not in _OF_JOIN]:
-        raise InputError(f"{' '.join(astray)}: a search that is joined has its settings; leave them out")
+    fitting = _BESIDE_STORAGE if "://" in join else _BESIDE_FOLDER
+    if astray := [option for option in given_options(argv) if option not in fitting]:
+        has = "has its settings" if "://" in join else "by its folder has its settings, name and text"
+        raise InputError(f"{' '.join(astray)}: a search that is joined {has}; leave them out")
 
 
 def _show_plan(recipe: Recipe, options: SearchOptions) -> None:
     size = vocab_size(recipe)
-    validation = None if (problems := text_problems(recipe)) else text_tokens(recipe.data, size, "validation")
+    validation, problems = validation_text(recipe, size)
     priced = price(recipe, options.search, vocab_size=size, validation_tokens=validation, jobs=options.jobs)
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)
