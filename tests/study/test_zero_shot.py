@@ -3,7 +3,7 @@
 import pytest
 
 from prism_transformer.evaluation.comparison import ScoredRun, compare_arms
-from prism_transformer.study.zero_shot import read_zero_shot, summarise, write_zero_shot
+from prism_transformer.study.zero_shot import label, read_zero_shot, summarise, write_zero_shot
 
 
 def run(arm: str, seed: int, right: list[float]) -> dict[str, ScoredRun]:
@@ -47,3 +47,7 @@ def test_tasks_are_added_to_those_that_are_there(tasks, tmp_path):
     write_zero_shot(tmp_path, "", tasks)
     write_zero_shot(tmp_path, "-first-4", tasks)
     assert list(read_zero_shot(tmp_path)) == ["piqa", "piqa-first-4"]
+
+
+def test_partial_scores_have_a_name_of_their_own():
+    assert (label(None), label(5), label(5, 2)) == ("", "-first-5", "-2-shot-first-5")

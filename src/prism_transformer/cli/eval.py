@@ -1,7 +1,6 @@
 """`prism eval RUN… --tasks TASK… | --text FILE…`: what trained models score, and whether they differ."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -152,15 +151,14 @@ def _into_report(
     options: Eval, found: Sequence[tuple[dict[str, Any], dict[str, Any]]], comparisons: list[dict[str, Any]]
 ) -> None:
     """Add the scores of a study to its folder and its page."""
-    from ..evaluation.scores import file_name
     from ..study.compare import conclude
     from ..study.folder import Study
-    from ..study.zero_shot import summarise, write_zero_shot
+    from ..study.zero_shot import keep_scores
 
     folder = options.runs[0]
-    label = file_name("", {"limit": options.limit, "shots_asked": options.shots})
-    sources = [os.path.relpath(entry["kept"], folder) for entry, _ in found]
-    write_zero_shot(folder, label, summarise([runs for _, runs in found], sources, comparisons))
+    places = [Path(entry["kept"]) for entry, _ in found]
+    scored = [runs for _, runs in found]
+    keep_scores(folder, scored, places, comparisons, limit=options.limit, shots=options.shots)
     conclude(Study.open(folder))
 
 
@@ -191,6 +189,7 @@ def _one(
 def expand_studies(paths: Sequence[Path]) -> list[Path]:
     """Each study as its finished runs, the baseline's first. Raises InputError for one that has none."""
     from ..study.folder import Study
+    from ..study.zero_shot import finished_runs
 
     found: list[Path] = []
     for path in paths:
@@ -198,10 +197,8 @@ def expand_studies(paths: Sequence[Path]) -> list[Path]:
             found.append(path)
             continue
         study = Study.open(path)
-        baseline = study.endpoint().baseline
-        done = [run for run in study.runs if study.status(run) == "done"]
+        done = finished_runs(study)
         if not done:
             raise InputError(f"{path}: no run of this study is finished yet")
-        order = [baseline, *(arm.name for arm in study.arms if arm.name != baseline)]
-        found += [study.run_folder(run) for run in sorted(done, key=lambda run: (order.index(run.arm), run.seed))]
+        found += [study.run_folder(run) for run in done]
     return found

@@ -13,8 +13,8 @@ from ..study.folder import Study
 from ..study.report import REPRODUCTION
 from ..study.results import read_results
 from ..study.runner import Progress, run_study
-from ..study.zero_shot import read_zero_shot
-from .scoring import computation, label, score_study
+from ..study.zero_shot import label, read_zero_shot
+from .scoring import computation, score_study
 from .sections import section
 from .studies import PlannedStudy, take_over
 from .targets import REHEARSAL

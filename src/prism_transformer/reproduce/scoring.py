@@ -1,28 +1,22 @@
 """Zero-shot scores of every finished run of a study, on the paper's tasks, into the study's report."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..study.folder import Study
-from ..study.zero_shot import summarise, write_zero_shot
+from ..study.zero_shot import finished_runs, keep_scores
+from .paper import ZERO_SHOT
 
 if TYPE_CHECKING:
     from ..evaluation.evaluate import Computation
     from ..evaluation.harness_tasks import LoadedTasks
 
-TASKS = ("hellaswag", "piqa", "winogrande", "blimp", "arc_easy", "wikitext")
+TASKS = tuple(ZERO_SHOT["small"])
 """of the paper's table"""
-
-
-def label(limit: int | None) -> str:
-    """How scores on the first items of each task are named in zero_shot.json."""
-    from ..evaluation.scores import file_name
-
-    return file_name("", {"limit": limit, "shots_asked": None})
 
 
 def score_study(
@@ -45,21 +39,18 @@ def score_study(
     from ..evaluation.loading import load
     from ..evaluation.scores import place_of
 
-    order = [arm.name for arm in study.arms]
-    runs = [run for run in study.runs if study.status(run) == "done"]
     scored: list[dict[str, ScoredRun]] = []
-    sources: list[str] = []
+    places: list[Path] = []
     with open_available(folder, say) as tasks:
         if tasks is None:
             return
-        for run in sorted(runs, key=lambda run: (order.index(run.arm), run.seed)):
+        for run in finished_runs(study):
             begin(f"{run.arm} seed {run.seed}")
             loaded = load(study.run_folder(run))
             nn.Module.to(loaded.model, how.device)
-            place = place_of(loaded, None)
-            scored.append(evaluate_tasks(loaded, tasks, how, folder=place, limit=limit))
-            sources.append(str(place))
-    write_zero_shot(study.folder, label(limit), summarise(scored, sources, compare_arms(scored)))
+            places.append(place_of(loaded, None))
+            scored.append(evaluate_tasks(loaded, tasks, how, folder=places[-1], limit=limit))
+    keep_scores(study.folder, scored, places, compare_arms(scored), limit=limit)
 
 
 @contextmanager
@@ -69,28 +60,27 @@ def open_available(folder: Path | None, say: Callable[[str], None]) -> Iterator[
 
     with ExitStack() as opened:
         tasks: LoadedTasks | None = None
-        problems: tuple[str, ...] = ()
-        try:
+        with suppress(InputError):  # of all together: it does not tell which are missing
             tasks = opened.enter_context(open_tasks(TASKS, folder=folder, say=say))
-        except InputError as error:
-            problems = error.problems
         if tasks is None:
-            names = [name for name in TASKS if _opens(name, folder)] if len(problems) < len(TASKS) else []
-            say(f"zero-shot: not scored are {', '.join(name for name in TASKS if name not in names)}")
-            for problem in problems:
+            problems = {name: _problems(name, folder) for name in TASKS}
+            names = [name for name in TASKS if not problems[name]]
+            say(f"zero-shot: not scored are {', '.join(name for name in TASKS if problems[name])}")
+            for problem in dict.fromkeys(problem for of_task in problems.values() for problem in of_task):
                 say(f"  {problem}")
             tasks = opened.enter_context(open_tasks(names, folder=folder, say=say)) if names else None
         yield tasks
 
 
-def _opens(name: str, folder: Path | None) -> bool:
+def _problems(name: str, folder: Path | None) -> tuple[str, ...]:
+    """Why a task cannot be scored; none where it can."""
     from ..evaluation.zero_shot import open_tasks
 
     try:
         with open_tasks([name], folder=folder, say=_quiet):
-            return True
-    except InputError:
-        return False
+            return ()
+    except InputError as error:
+        return error.problems
 
 
 def _quiet(sentence: str) -> None:

@@ -3,6 +3,7 @@
 STUDY/zero_shot.json        by task; the scores and items themselves stay in the runs, which it names
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files import read_json, write_json
+from .folder import Study
+from .plan import RunKey
 from .statistics import MIN_PAIRS
 
 if TYPE_CHECKING:
@@ -17,6 +20,35 @@ if TYPE_CHECKING:
 
 ZERO_SHOT = "zero_shot.json"
 _TOLD = ("items", "available", "shots", "version", "chance", "prompt")
+
+
+def finished_runs(study: Study) -> list[RunKey]:
+    """What is to be scored, by arm and seed, the baseline's first: the others are compared with the first."""
+    baseline = study.endpoint().baseline
+    order = [baseline, *(arm.name for arm in study.arms if arm.name != baseline)]
+    done = [run for run in study.runs if study.status(run) == "done"]
+    return sorted(done, key=lambda run: (order.index(run.arm), run.seed))
+
+
+def label(limit: int | None, shots: int | None = None) -> str:
+    """How scores on the first items of each task, or with examples, are named in zero_shot.json."""
+    from ..evaluation.scores import file_name  # imports torch
+
+    return file_name("", {"limit": limit, "shots_asked": shots})
+
+
+def keep_scores(
+    folder: Path,
+    scored: Sequence[Mapping[str, "ScoredRun"]],
+    places: Sequence[Path],
+    comparisons: Sequence[Mapping[str, Any]],
+    *,
+    limit: int | None,
+    shots: int | None = None,
+) -> None:
+    """Sum up the scores of `finished_runs` in the study's zero_shot.json; `places` are where each run's are kept."""
+    sources = [os.path.relpath(place, folder) for place in places]  # the study may move
+    write_zero_shot(folder, label(limit, shots), summarise(scored, sources, comparisons))
 
 
 def summarise(
