@@ -8,6 +8,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+QUIETLY := --quiet --disable-pip-version-check
 OLDEST := $(shell sed -n 's/.*"transformers>=\(.*\)",.*/\1/p' pyproject.toml)
 BASE := HEAD
 
@@ -39,19 +40,20 @@ same-loss: .venv/installed-dev
 
 # torch first and by exact version: a plain torch would bring gigabytes of CUDA libraries on Linux.
 .venv/installed: pyproject.toml constraints.txt
+	@echo "installing torch and this package into .venv: two to four minutes, once"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install $(QUIETLY) --constraint constraints.txt torch
+	$(BIN)/python -m pip install $(QUIETLY) --constraint constraints.txt --editable .
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	$(BIN)/python -m pip install $(QUIETLY) --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@
 
 .venv-oldest/installed-$(OLDEST): constraints.txt
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip install --quiet --constraint constraints.txt torch
-	.venv-oldest/bin/python -m pip install --quiet --constraint constraints.txt \
+	.venv-oldest/bin/python -m pip install $(QUIETLY) --constraint constraints.txt torch
+	.venv-oldest/bin/python -m pip install $(QUIETLY) --constraint constraints.txt \
 		transformers==$(OLDEST) accelerate hypothesis peft pytest
 	touch $@
 

@@ -43,7 +43,7 @@ def test_a_checkpoint_and_a_text_as_json(study, in_empty_folder, capsys):
     assert len(found["layers"]) == 4 and all(0 <= layer["mean"]["distance"] < 16 for layer in found["layers"])
     for layer in found["layers"]:
         assert layer["mean"]["distance"] == pytest.approx(sum(layer["distance"]) / layer["heads"])
-    assert found["kept"].startswith("kept/uniform-seed-1/")
+    assert found["kept"].startswith("kept/uniform-step-000012-seed-1/")
     assert main([*command, "--out", "kept"]) == 0  # kept before: the same again
     assert json.loads(capsys.readouterr().out)["runs"] == [found]
 

@@ -49,7 +49,9 @@ def test_suggest_shows_the_schedule_its_controls_and_the_command(capsys: pytest.
 
     assert out.startswith(f"{TEXT}\n")
     assert "123.6M" in out
-    assert "prism compare --layers 12 --d-model 768 --heads 12 \\\n    --arms uniform sweep prism reversed" in out
+    command = out[out.index("prism compare") :].split()
+    sizes = "--layers 12 --d-model 768 --heads 12 \\ --context 1024 --data TEXT"
+    assert command == f"prism compare {sizes} --arms uniform sweep prism reversed --dry-run".split()
 
 
 def test_suggest_says_when_there_is_no_legal_widening() -> None:

@@ -68,7 +68,10 @@ def test_blank_lines_are_no_documents(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         (b'{"text": "unfinished', r"a\.jsonl, line 3: no JSON"),
-        (b'{"body": "x", "id": 1}', r"a\.jsonl, line 3: no field 'text'; its fields are body, id; .* text_field"),
+        (
+            b'{"body": "x", "id": 1}',
+            r"a\.jsonl, line 3: no field 'text'; its fields are body, id; .*: --text-field N",
+        ),
         (b"{}", r"a\.jsonl, line 3: no field 'text'; its fields are none"),
         (b'["text"]', r"a\.jsonl, line 3: list instead of an object"),
         (b'{"text": 5}', r"a\.jsonl, line 3: field 'text' holds int, not text"),

@@ -140,7 +140,7 @@ REFUSED = {
     "no config": (no_config, ["no config.json"]),
     "no weights": (no_weights, ["has no weights"]),
     "pickle": (pickled, ["pytorch_model.bin, which can run code", "save_pretrained"]),
-    "truncated": (truncated, ["model.safetensors is truncated or no safetensors"]),
+    "truncated": (truncated, ["model.safetensors is cut short or not a safetensors file"]),
     "lost shard": (lost_shard, ["model-00001-of-00002.safetensors is missing"]),
     "tensors": (
         without_a_tensor,

@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from ..errors import InputError, RunError
+from ..machine import available_cores
 from ..settings import from_mapping
 from ..study.arms import Arm
 from ..study.budget import Candidate
@@ -68,6 +69,7 @@ def main(argv: list[str]) -> int:
             "prism compare starts its own processes, one run each: start it once, without torchrun, and say --jobs N; "
             "torchrun shares out a single run, of prism train"
         )
+    _refuse_text(argv)
     options = _parse(argv)
     if options.model.schedule != ModelSettings().schedule:
         raise InputError(f"--schedule {options.model.schedule}: a comparison takes its schedules as --arms")
@@ -78,8 +80,9 @@ def main(argv: list[str]) -> int:
     fixed = [name for name in ("seeds", "tokens") if f"--{name}" in given_options(argv)]
     recipe, settings = apply_budget(recipe, settings, out, vocab_size=size, fixed=fixed)
     if options.dry_run:
+        print("measuring the speed of this machine", file=sys.stderr)
         _show_plan(estimator(arms, vocab_size=size)(recipe, settings), arms, recipe, out, as_json=options.json)
-        for problem in text_problems(recipe):
+        for problem in (*text_problems(recipe), *_thread_problems(recipe)):
             print(f"warning: {problem}", file=sys.stderr)
         return 0
     with CompareProgress() as progress:
@@ -91,6 +94,14 @@ def main(argv: list[str]) -> int:
     if all(loss is None for arm in results["arms"].values() for loss in arm["val_loss"]):
         raise RunError("every run has diverged; lower lr, or lengthen warmup, in another folder (--out)")
     return 0
+
+
+def _refuse_text(argv: list[str]) -> None:
+    """Raise InputError for --data without text, before anything is measured."""
+    if "--data" in given_options(argv) and not {"-h", "--help"} & set(argv):
+        options, _ = parse_over_recipe(Compare, argv, _defaults, prog="prism compare", recipe=SMALLEST)
+        if problems := text_problems(chosen_recipe(options)):
+            raise InputError(problems)
 
 
 def _parse(argv: list[str]) -> Compare:
@@ -120,6 +131,11 @@ def _parse(argv: list[str]) -> Compare:
     budget = options.study.budget or DEFAULT_BUDGET
     print(f"recipe: {options.recipe}, the largest that fits {budget} and the text", file=sys.stderr)
     return replace(options, out=options.out or DEFAULT_OUT, study=replace(options.study, budget=budget))
+
+
+def _thread_problems(recipe: Recipe) -> list[str]:
+    threads, cores = recipe.device.threads or 0, available_cores()
+    return [f"threads={threads} on {cores} cores is slower; leave it out"] if threads > cores else []
 
 
 def _spreads_alike(recipe: Recipe, other: Recipe) -> bool:

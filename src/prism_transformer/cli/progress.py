@@ -77,7 +77,7 @@ class CompareProgress(_Live):
         super().__init__(None)
         self._told: set[Any] = set()
         self._started = time.monotonic()
-        self._has_loss = False
+        self._has_loss: bool | None = None
         self._study: Study | None = None
         self._plan: Estimate | None = None
 
@@ -88,6 +88,8 @@ class CompareProgress(_Live):
         if any(study.status(run) == "pending" for run in study.runs):
             for line in describe(self._plan):
                 self.say(line)
+            if calibrating := sum(arm.role.startswith("calibration") for arm in study.arms):
+                self.say(f"{calibrating} of the arms calibrate the study; --no-calibrate leaves them out")
 
     def _say_time(self) -> None:
         """The first steps of training are the measurement."""
@@ -100,7 +102,10 @@ class CompareProgress(_Live):
         self._say_time()
         runs = len(progress.statuses)
         running = [run for run in progress.last if progress.statuses[run] == "pending"]
-        if not self._has_loss and (losses := [r["loss"] for run in running if "loss" in (r := progress.last[run])]):
+        losses = [record["loss"] for run in running if "loss" in (record := progress.last[run])]
+        if self._has_loss is None:  # those that are there at once are of runs that go on
+            self._has_loss = bool(losses)
+        elif losses and not self._has_loss:
             self._has_loss = True
             self.say(f"training loss {losses[0]:.4f} after {time.monotonic() - self._started:.0f} s")
         for run, status in progress.statuses.items():

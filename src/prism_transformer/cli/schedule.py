@@ -114,7 +114,7 @@ def _suggest(options: Suggest) -> None:
     controls = {arm: FAMILIES[arm] for arm in ("uniform", "sweep", "reversed")}
     command = [
         f"prism compare --layers {options.layers} --d-model {options.d_model} --heads {options.heads}",
-        "--arms uniform sweep prism reversed",
+        f"--context {options.context} --data TEXT --arms uniform sweep prism reversed --dry-run",
     ]
     card = _compare(schedule, options), _rules(schedule, options)
     if options.json:

@@ -115,7 +115,7 @@ def _field(value: Any, text_field: str, where: str) -> str:
     if text_field not in value:
         raise InputError(
             f"{where}: no field {text_field!r}; its fields are {', '.join(map(str, value)) or 'none'}; "
-            f"name the one that holds the text as text_field"
+            f"name the one that holds the text: --text-field NAME"
         )
     text = value[text_field]
     if not isinstance(text, str | None):
@@ -133,7 +133,7 @@ def _parquet_rows(path: Path, text_field: str, tally: Tally) -> Iterator[Documen
             if text_field not in columns.names:
                 raise InputError(
                     f"{path}: no column {text_field!r}; its columns are {', '.join(columns.names)}; "
-                    f"name the one that holds the text as text_field"
+                    f"name the one that holds the text: --text-field NAME"
                 )
             kind = columns.field(text_field).type
             if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):

@@ -51,7 +51,7 @@ def open_llama(path: Path) -> LlamaFolder:
     if not path.is_dir():
         raise InputError(f"{path}: no such folder; give the folder of a Llama-style model in Hugging Face layout")
     if not (path / "config.json").is_file():
-        raise InputError(f"{path} has no config.json: it is no model in Hugging Face layout")
+        raise InputError(f"{path} has no config.json: it is no model in Hugging Face layout; add its config.json")
     stated = read_json(path / "config.json").get("model_type")
     if stated == PrismConfig.model_type:
         raise InputError(f"{path} is a model of this package already: give it as a RUN")
@@ -160,7 +160,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
             with safe_open(path, framework="pt") as file:
                 tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         except (OSError, SafetensorError) as error:
-            reason = "is missing" if not path.is_file() else f"is truncated or no safetensors ({error})"
+            reason = "is missing" if not path.is_file() else f"is cut short or not a safetensors file ({error})"
             problems.append(f"{path} {reason}; fetch it again")
     if problems:
         raise InputError(problems)
@@ -174,7 +174,7 @@ def _weight_files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if not pickles:
-        raise InputError(f"{folder} has no weights: neither {WEIGHTS} nor {INDEX}")
+        raise InputError(f"{folder} has no weights: neither {WEIGHTS} nor {INDEX}; fetch them again")
     raise InputError(
         f"{folder}: its weights are in {pickles[0]}, which can run code when it is read; only safetensors are read "
         f'here. Where you trust it, convert it: python -c "from transformers import AutoModelForCausalLM as M; '

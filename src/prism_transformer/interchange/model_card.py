@@ -32,7 +32,6 @@ on the left."""
 
 _SERVE = """```
 vllm serve {folder} --trust-remote-code --model-impl transformers
-transformers serve {folder} --trust-remote-code
 ```"""
 
 

@@ -75,7 +75,8 @@ def parse_arms(
     if not names and not calibrate and not problems:
         problems.append("a study needs an arm besides uniform; for example --arms uniform prism")
     if primary is not None and primary not in names:
-        problems.append(f"primary arm {primary!r} is not an arm besides the baseline; {nearest(primary, names)}")
+        known = nearest(primary, names)
+        problems.append(f"primary arm {primary!r} is not an arm besides the baseline; {known}, or add it to the arms")
     if problems:
         raise InputError(problems)
     chosen = primary or ("prism" if "prism" in names else names[0] if names else None)

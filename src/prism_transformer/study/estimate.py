@@ -186,11 +186,11 @@ def describe(found: Estimate) -> list[str]:
             f"(from a spread that an earlier study measured)"
         )
     elif found.seeds >= 2:
-        lines.append("can find: not known before the spread over seeds is; the report says it")
+        lines.append("can find: not known for this text before its first seeds; the report says it")
     if found.seeds < 3:
         lines.append(f"warning: {found.seeds} seeds show nothing; 3 are the least")
     elif found.seeds == 3:
-        lines.append("3 seeds are the least, and weak; 5 are the default")
+        lines.append("3 seeds are the least, and weak; 5 are better")
     return lines
 
 

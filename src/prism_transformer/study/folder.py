@@ -60,7 +60,7 @@ class Study:
         folder = Path(folder)
         path = folder / STUDY
         if not path.exists():
-            raise InputError(f"{folder} is no study: it has no {STUDY}; make one with `prism compare --out {folder}`")
+            raise InputError(f"{folder} is no study: it has no {STUDY}; name the folder that `prism compare` made")
         values = read_yaml(path)
         if values.get("format") != FORMAT:
             raise InputError(f"{path}: format {values.get('format')!r} is not known; {FORMAT!r} is")

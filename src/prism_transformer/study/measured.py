@@ -99,7 +99,7 @@ def check(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoint
     """Raise `InputError` with every reason why these runs cannot be compared."""
     problems = [*_arm_problems(arms, endpoint), *_run_problems(arms, runs), *_token_problems(arms, runs, endpoint)]
     if endpoint.planned_seeds < 1:
-        problems.append(f"planned_seeds={endpoint.planned_seeds}: a study needs at least 1 seed; 5 are the default")
+        problems.append(f"planned_seeds={endpoint.planned_seeds}: a study needs at least 1 seed; give 5")
     if not 0.5 <= endpoint.confidence < 1:
         problems.append(f"confidence={endpoint.confidence} is not between 0.5 and 1; the usual is 0.95")
     if not 0 <= endpoint.equivalence < 1:

@@ -42,9 +42,7 @@ class StudySettings:
         """Raise InputError with every setting that cannot be."""
         problems = []
         if self.seeds < 1:
-            problems.append(
-                f"seeds={self.seeds}: a study needs at least 1 seed, and 3 to show anything; 5 are the default"
-            )
+            problems.append(f"seeds={self.seeds}: a study needs at least 1 seed, and 3 to show anything; give 5")
         problems += [f"lr={rate} must be above 0" for rate in self.lr if not (math.isfinite(rate) and rate > 0)]
         if len(set(self.lr)) != len(self.lr):
             problems.append(f"lr={list(self.lr)} has a rate twice")

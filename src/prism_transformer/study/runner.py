@@ -90,7 +90,10 @@ def run_study(
     on_progress(progress)
     safe = f"{progress.finished} of {total} runs are finished and safe; the same command goes on"
     if workers.stopped_by is not None:
-        raise Stopped(f"stopped: {safe}, and `prism report {study.folder}` judges them", workers.stopped_by)
+        begun = sum(status == "pending" and run in progress.last for run, status in progress.statuses.items())
+        saved = f", and {begun} that had begun are saved" if begun else ""
+        judged = f"; `prism report {study.folder}` judges what is finished" if progress.finished else ""
+        raise Stopped(f"stopped: {safe}{saved}{judged}", workers.stopped_by)
     if not progress.is_complete:
         raise workers.failure(safe)
     return progress
