@@ -10,6 +10,13 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def thread_warnings(threads: int | None) -> list[str]:
+    cores = available_cores()
+    if threads is None or threads <= cores:
+        return []
+    return [f"warning: threads={threads} is more than the {cores} cores here; they will wait for each other"]
+
+
 def processor() -> str:
     """The processor's name and its cores, in words."""
     path = Path("/proc/cpuinfo")

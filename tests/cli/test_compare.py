@@ -109,6 +109,7 @@ def test_a_study_that_was_stopped_killed_and_shared_equals_the_unbroken_one(star
         "[1/4] seed 0",
     ):
         assert sum(line.startswith(beginning) for line in err.splitlines()) == 1, (beginning, err)
+    assert any(line.startswith("[1/4] seed 0") and line.endswith(" left") for line in err.splitlines())
     finished = {path: path.stat().st_mtime_ns for path in Path("study/runs/uniform/seed-0").glob("**/*")}
 
     # two processes share the rest; a worker is killed without a word, and what it held is taken over
@@ -197,6 +198,35 @@ def test_more_threads_than_cores_and_a_repeated_text_are_warned_of_once(
     assert sum("no UTF-8; each became U+FFFD" in line for line in lines) == 1
     assert sum("epochs: beyond 4" in line for line in lines) == 1
     assert any(f"warning: threads={threads} is more than the" in line for line in lines)
+
+
+def test_a_dry_run_names_text_that_is_not_there_before_it_measures(
+    tiny_yaml: str, in_empty_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "training_speed", None)
+    Path("empty.txt").touch()
+    assert run("--recipe", tiny_yaml, "--data", "none.txt", "empty.txt", "--dry-run") == 2
+    err = capsys.readouterr().err
+    assert "none.txt: no such file or folder" in err and "empty.txt: the file is empty" in err
+
+
+def test_a_dry_run_beside_a_study_says_what_is_left(
+    tiny_yaml: str,
+    in_empty_folder: Path,
+    in_process: list[int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(speed, "training_speed", lambda *_, **__: Speed(1000.0, "measured here"))
+    assert run("--recipe", tiny_yaml) == 0
+    threads = str((os.cpu_count() or 1) + 1)
+    assert run("--recipe", tiny_yaml, "--dry-run", "--threads", threads) == 0
+    err = capsys.readouterr().err
+    assert "studies/tiny: 4 runs finished; nothing is left to train" in err
+    assert f"warning: threads={threads} is more than the" in err
+    assert run("--recipe", tiny_yaml, "--dry-run", "--seeds", "3") == 0
+    # 2 runs of 640 tokens and their evaluations at 1000 tokens/s, after 10 s of start
+    assert "studies/tiny: 4 runs finished; the rest takes about 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,18 @@ import tyro
 from rich.console import Console
 
 from ..errors import InputError, RunError
-from ..machine import available_cores
+from ..machine import thread_warnings
 from ..settings import from_mapping
 from ..study.arms import Arm
 from ..study.budget import Candidate
 from ..study.compare import conclude, open_study
-from ..study.estimate import Estimate, check_disk, describe
+from ..study.estimate import Estimate, check_disk, describe, duration
 from ..study.folder import STUDY, Study
 from ..study.plan import StudySettings
 from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator, text_problems
 from ..study.runner import run_study
 from ..study.table import terminal_table
+from ..study.wording import count
 from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile, recipe_names, with_model
 from .options import Switch, given_options
 from .progress import CompareProgress
@@ -78,12 +79,14 @@ def main(argv: list[str]) -> int:
     out = options.out or Path("studies") / options.recipe
     size = vocab_size(recipe)
     fixed = [name for name in ("seeds", "tokens") if f"--{name}" in given_options(argv)]
+    whole = recipe.trained_tokens
     recipe, settings = apply_budget(recipe, settings, out, vocab_size=size, fixed=fixed)
+    if recipe.trained_tokens < whole:
+        shorter = f"runs of {recipe.trained_tokens:,} tokens, not {whole:,}, to fit {settings.budget}"
+        print(shorter, file=sys.stderr)
     if options.dry_run:
         print("measuring the speed of this machine", file=sys.stderr)
-        _show_plan(estimator(arms, vocab_size=size)(recipe, settings), arms, recipe, out, as_json=options.json)
-        for problem in (*text_problems(recipe), *_thread_problems(recipe)):
-            print(f"warning: {problem}", file=sys.stderr)
+        _dry_run(estimator(arms, vocab_size=size)(recipe, settings), arms, recipe, out, as_json=options.json)
         return 0
     with CompareProgress() as progress:
         study = open_study(recipe, out, settings=settings, name=options.recipe, say=progress.say)
@@ -133,9 +136,12 @@ def _parse(argv: list[str]) -> Compare:
     return replace(options, out=options.out or DEFAULT_OUT, study=replace(options.study, budget=budget))
 
 
-def _thread_problems(recipe: Recipe) -> list[str]:
-    threads, cores = recipe.device.threads or 0, available_cores()
-    return [f"threads={threads} on {cores} cores is slower; leave it out"] if threads > cores else []
+def _what_is_left(found: Estimate, study: Study) -> str:
+    done = sum(study.status(run) != "pending" for run in study.runs)
+    rest = found.of_runs(found.runs - done) if found.runs > done else None
+    if rest is None or rest.seconds is None:
+        return f"{study.folder}: {count(done, 'run')} finished; nothing is left to train"
+    return f"{study.folder}: {count(done, 'run')} finished; the rest takes about {duration(rest.seconds)}"
 
 
 def _spreads_alike(recipe: Recipe, other: Recipe) -> bool:
@@ -154,6 +160,15 @@ def _defaults_without_text(file: RecipeFile) -> Compare:
     """The text of a recipe that nobody has named is not wanted: what is not given is the embedded one."""
     options = _defaults(file)
     return replace(options, data=replace(options.data, paths=()))
+
+
+def _dry_run(found: Estimate, arms: Sequence[Arm], recipe: Recipe, out: Path, *, as_json: bool) -> None:
+    _show_plan(found, arms, recipe, out, as_json=as_json)
+    if (out / STUDY).exists():
+        print(_what_is_left(found, Study.open(out)), file=sys.stderr)
+    problems = [f"warning: {problem}" for problem in text_problems(recipe)]
+    for warning in (*problems, *thread_warnings(recipe.device.threads)):
+        print(warning, file=sys.stderr)
 
 
 def _show_plan(found: Estimate, arms: Sequence[Arm], recipe: Recipe, out: Path, *, as_json: bool) -> None:

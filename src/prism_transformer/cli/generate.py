@@ -124,7 +124,7 @@ def _streamed(loaded: Any, prompt: str, sampling: Any, options: Generate) -> int
     (found,), seconds = generate(
         loaded, [prompt], sampling=sampling, max_tokens=options.max_tokens, stop=options.stop, on_text=show
     )
-    print()
+    show("\n")
     _say(_speed([found], seconds, options))
     return 0
 

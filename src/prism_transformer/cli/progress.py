@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ..study.estimate import Estimate, describe, time_sentence
+from ..study.estimate import Estimate, describe, duration, time_sentence
 from ..study.folder import Study
 from ..study.planning import first_speed, plan_of
 from ..study.runner import Progress as StudyProgress
@@ -78,6 +78,7 @@ class CompareProgress(_Live):
         self._told: set[Any] = set()
         self._started = time.monotonic()
         self._has_loss: bool | None = None
+        self._begun_at = 0
         self._study: Study | None = None
         self._plan: Estimate | None = None
 
@@ -97,14 +98,23 @@ class CompareProgress(_Live):
             self._plan = self._plan.at(speed)
             self.say(time_sentence(self._plan) or "")
 
+    def _time_left(self, progress: StudyProgress) -> str:
+        """By what this command has trained so far; nothing before it is known, or at the end."""
+        assert self._plan is not None
+        done, total = sum(progress.tokens.values()), self._plan.tokens
+        if progress.is_complete or done <= self._begun_at:
+            return ""
+        seconds = (time.monotonic() - self._started) * (total - done) / (done - self._begun_at)
+        return f"; about {duration(seconds)} left"
+
     def show(self, progress: StudyProgress) -> None:
         """Take how far every run is."""
         self._say_time()
         runs = len(progress.statuses)
         running = [run for run in progress.last if progress.statuses[run] == "pending"]
         losses = [record["loss"] for run in running if "loss" in (record := progress.last[run])]
-        if self._has_loss is None:  # those that are there at once are of runs that go on
-            self._has_loss = bool(losses)
+        if self._has_loss is None:  # what is there at once is of runs that go on
+            self._has_loss, self._begun_at = bool(losses), sum(progress.tokens.values())
         elif losses and not self._has_loss:
             self._has_loss = True
             self.say(f"training loss {losses[0]:.4f} after {time.monotonic() - self._started:.0f} s")
@@ -113,7 +123,7 @@ class CompareProgress(_Live):
                 continue
             self._told.add(run)
             outcome = f"validation loss {progress.last[run]['val_loss']:.4f}" if status == "done" else "diverged"
-            self.say(f"[{len(self._told)}/{runs}] seed {run.seed} {run.arm}: {outcome}")
+            self.say(f"[{len(self._told)}/{runs}] seed {run.seed} {run.arm}: {outcome}{self._time_left(progress)}")
         names = ", ".join(f"{run.arm} {run.seed}" for run in running[:2])
         self.move(f"{progress.finished}/{runs} runs; {names}", sum(progress.tokens.values()))
 

@@ -57,7 +57,7 @@ def fit_budget(
         one_run = _seconds(estimator(recipe, replace(settings, seeds=1)).of_runs(1))
         raise InputError(
             f"budget={settings.budget} is too small: one run of this recipe takes about {duration(one_run)}, and the "
-            f"study with {seeds} seeds about {duration(needed)}; give more time, or a smaller recipe"
+            f"study with {seeds} seeds about {duration(needed)}; give more time, or shorter runs (--tokens)"
         )
     return shrunk, least
 

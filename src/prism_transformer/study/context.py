@@ -33,7 +33,7 @@ def report_context(study: Study, runs: Sequence[RunResult], results: Mapping[str
     machine = {key: first[key] for key in ("processor", "gpu", "platform", "device", "threads") if first.get(key)}
     return {
         "title": f"Study {study.file.name}",
-        "created": study.file.created,
+        "created": f"{study.file.created[:16].replace('T', ' ')} UTC",
         "settings": to_mapping(study.file.recipe) | {"study": to_mapping(study.file.study)},
         "versions": first.get("versions", {}),
         "machine": machine,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import InputError
-from ..machine import available_cores
+from ..machine import thread_warnings
 from .recipe import DeviceSettings
 
 
@@ -114,7 +114,4 @@ def _set_threads(threads: int | None) -> list[str]:
     if threads is None:
         return []
     torch.set_num_threads(threads)
-    cores = available_cores()
-    if threads <= cores:
-        return []
-    return [f"warning: threads={threads} is more than the {cores} cores here; they will wait for each other"]
+    return thread_warnings(threads)
