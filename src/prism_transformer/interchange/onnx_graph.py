@@ -6,7 +6,10 @@ names are those that onnxruntime's users know from Hugging Face's exports; promp
 """
 
 import copy
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -67,8 +70,7 @@ def write_onnx(model: PrismForCausalLM, path: Path) -> None:
     ids = torch.zeros(batch, tokens, dtype=torch.long)
     names = [f"{layer}.{kind}" for layer in range(schedule.n_layers) for kind in ("key", "value")]
     dynamic = torch.export.Dim.DYNAMIC
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about its own deprecations
+    with torch.no_grad(), _quiet():
         torch.onnx.export(
             step,
             (ids, torch.ones(batch, seen + tokens, dtype=torch.long), past),
@@ -84,3 +86,17 @@ def write_onnx(model: PrismForCausalLM, path: Path) -> None:
             external_data=True,
             verbose=False,
         )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's words about its own deprecations, and about torchvision, which has no part in this."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
