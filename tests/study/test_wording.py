@@ -8,6 +8,7 @@ from prism_transformer.study.wording import (
     plain,
     rounded,
     signed,
+    speed_caveat,
     tokens_factor,
 )
 
@@ -48,3 +49,13 @@ def test_lists_and_tokens() -> None:
 )
 def test_scores_have_the_digits_that_their_size_asks_for(value, like, text):
     assert rounded(value, like) == text
+
+
+def test_speeds_that_other_work_has_moved_are_told() -> None:
+    def of(speed: float, heads: tuple[int, ...] = (4, 4)) -> str:
+        arms = {"uniform": {"heads": (4, 4), "relative_speed": 1.0}, "less": {"heads": heads, "relative_speed": speed}}
+        return speed_caveat({"baseline": "uniform", "arms": arms})
+
+    assert of(1.04) == "" and of(1.3, heads=(1, 4)) == ""
+    assert of(1.23).startswith("Arms with the same heads differ in speed by 23 % here")
+    assert of(0.9).startswith("Arms with the same heads differ in speed by 10 % here")

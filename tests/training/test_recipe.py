@@ -149,6 +149,8 @@ def test_the_schedule_names_one_schedule():
     assert with_model(SMALL, schedule="1x1,2x1,4x2").model.head_schedule().heads == (1, 2, 4, 4)
     with pytest.raises((InputError, ScheduleError)):
         with_model(SMALL, schedule="sweep").model.head_schedule()
+    with pytest.raises(InputError, match=r"^schedule 1x1,4x1: 2 head counts for 4 layers"):
+        with_model(SMALL, schedule="1x1,4x1").model.head_schedule()
 
 
 def test_rows_of_the_vocabulary_are_padded_to_a_multiple():

@@ -144,13 +144,14 @@ class PrismConfig(PreTrainedConfig):
 
     @head_schedule.setter
     def head_schedule(self, value: Any) -> None:
-        raise ScheduleError(_FIXED)
+        raise ScheduleError(f"head_schedule={value!r}: {_FIXED}")
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """As in transformers, but `from_pretrained(folder, head_schedule=…)` is refused."""
-        if not {"head_schedule", "per_layer_config"}.isdisjoint(kwargs):
-            raise ScheduleError(_FIXED)
+        if given := {"head_schedule", "per_layer_config"} & kwargs.keys():
+            told = ", ".join(f"{name}={kwargs[name]!r}" for name in sorted(given))
+            raise ScheduleError(f"{told}: {_FIXED}")
         return super().from_dict(config_dict, **kwargs)
 
     def rotary_dim(self, layer: int) -> int:

@@ -15,7 +15,7 @@ from .attention import read_attention
 from .export import difference_rows, run_rows, write_tables
 from .head_figure import cut_matrix
 from .table import DECISIONS
-from .wording import percent, percent_digits, plain, rounded, signed, tokens_factor
+from .wording import percent, percent_digits, plain, rounded, signed, speed_caveat, tokens_factor
 from .zero_shot import read_zero_shot
 
 __all__ = ["write_report"]
@@ -62,6 +62,7 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
         verdict=results["verdict"],
         primary=results["differences"].get(results["primary"]),
         rows=difference_rows(results),
+        speed_caveat=speed_caveat(results),
         runs=[run | {"link": _link(folder, run["source"])} for run in run_rows(results)],
         figures=_figures(results) | _attention_figures(attention),
         attention=attention,

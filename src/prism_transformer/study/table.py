@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .wording import plain, signed
+from .wording import listed, plain, signed, speed_caveat
 
 DECISIONS = {
     "lower": ("lower", "green"),
@@ -77,10 +77,13 @@ def _legend(results: Mapping[str, Any]) -> str:
         f"paired difference with its {level * 100:.4g} % interval, negative is better; pairs used/planned; "
         f"speed in tokens/s relative to {results['baseline']}."
     ]
+    reasons: dict[str, list[str]] = {}
     for name, entry in entries.items():
         if entry["reason"] and entry["low"] is not None:
-            sentences.append(f"{name}: {entry['reason']}.")
-    return "\n".join(sentences + _beside(results["primary"], entries.get(results["primary"])))
+            reasons.setdefault(entry["reason"], []).append(name)
+    sentences += [f"{listed(names)}: {reason}." for reason, names in reasons.items()]
+    sentences += _beside(results["primary"], entries.get(results["primary"]))
+    return "\n".join([*sentences, *filter(None, [speed_caveat(results)])])
 
 
 def _beside(name: str, entry: Mapping[str, Any] | None) -> list[str]:

@@ -1,7 +1,10 @@
 """Figures as people read them; the same in the verdict, the table and the page."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NOTABLE = 0.05
 
 
 def decimals(spread: float | None, *, least: int = 2) -> int:
@@ -48,6 +51,19 @@ def tokens_factor(factor: float) -> str:
     """1.05 -> "5.0 % more"; 0.97 -> "3.0 % fewer"."""
     change = abs(factor - 1) * 100
     return f"{change:.{0 if change >= 20 else 1}f} % {'more' if factor >= 1 else 'fewer'}"
+
+
+def speed_caveat(results: Mapping[str, Any]) -> str:
+    """What it says of all speeds that arms of the same heads as the baseline, equally fast, ran at others; or nothing."""
+    heads = results["arms"][results["baseline"]]["heads"]
+    speeds = [arm["relative_speed"] for arm in results["arms"].values() if arm["heads"] == heads]
+    apart = max((abs(speed - 1) for speed in speeds if speed is not None), default=0.0)
+    if apart < NOTABLE:
+        return ""
+    return (
+        f"Arms with the same heads differ in speed by {100 * apart:.0f} % here, from other work on the machine: speeds, "
+        "and what is said at equal time, mean little."
+    )
 
 
 def rounded(value: float | None, like: float | None = None) -> str:

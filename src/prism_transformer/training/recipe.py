@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -54,7 +55,10 @@ class ModelSettings:
 
     def head_schedule(self) -> HeadSchedule:
         """The one schedule that `schedule` names. Raises InputError or ScheduleError where there is none or several."""
-        found = expand_arm(self.schedule, n_layers=self.layers, d_model=self.d_model, base_heads=self.heads)
+        try:
+            found = expand_arm(self.schedule, n_layers=self.layers, d_model=self.d_model, base_heads=self.heads)
+        except InputError as error:  # which speaks of an arm, and here is none
+            raise InputError([re.sub("^arm ", "schedule ", problem) for problem in error.problems]) from None
         if len(found) != 1:
             raise InputError(f"schedule={self.schedule!r} is {len(found)} schedules; name one: {', '.join(found)}")
         return next(iter(found.values()))
