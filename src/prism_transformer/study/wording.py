@@ -54,15 +54,15 @@ def tokens_factor(factor: float) -> str:
 
 
 def speed_caveat(results: Mapping[str, Any]) -> str:
-    """What it says of all speeds that arms of the same heads as the baseline, equally fast, ran at others; or nothing."""
+    """What it says of all speeds that arms of the baseline's heads, equally fast, ran at others; or nothing."""
     heads = results["arms"][results["baseline"]]["heads"]
     speeds = [arm["relative_speed"] for arm in results["arms"].values() if arm["heads"] == heads]
     apart = max((abs(speed - 1) for speed in speeds if speed is not None), default=0.0)
     if apart < NOTABLE:
         return ""
     return (
-        f"Arms with the same heads differ in speed by {100 * apart:.0f} % here, from other work on the machine: speeds, "
-        "and what is said at equal time, mean little."
+        f"Arms with the same heads differ in speed by {100 * apart:.0f} % here, from other work on the machine: "
+        "speeds, and what is said at equal time, mean little."
     )
 
 
