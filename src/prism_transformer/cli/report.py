@@ -10,7 +10,7 @@ import tyro
 
 from ..errors import InputError
 from ..files import refuse_foreign
-from ..search.search import SEARCH
+from ..search.settings import SEARCH
 from ..study.brief import brief, brief_lines
 from ..study.compare import conclude
 from ..study.folder import STUDY, Study

@@ -21,7 +21,7 @@ from ..training.text import data_sentences
 from .budget import Prices
 from .candidates import Candidate, choose, references, total
 from .ladder import Ladder, affordable, ladder_of
-from .settings import SearchSettings
+from .settings import SEARCH, SearchSettings
 
 if TYPE_CHECKING:
     from .search import Plan, Search
@@ -142,7 +142,7 @@ def open_search(
     say: Callable[[str], None],
 ) -> "Search":
     """Begin a search in the folder `out`, or go on with the one that is there. Raises InputError."""
-    from .search import JOURNAL, SEARCH, Plan, Search, SearchFile, place_of, plan_from, shown_storage
+    from .search import JOURNAL, Plan, Search, SearchFile, place_of, plan_from, shown_storage
     from .storage import open_records
 
     check(recipe, settings)
@@ -183,7 +183,7 @@ def join_search(
     place: str, *, storage: str | None, name: str, out: Path | None, data: tuple[str, ...], say: Callable[[str], None]
 ) -> "Search":
     """Open a search that others have begun: by its folder, or by the URL of its storage, with a folder of one's own."""
-    from .search import SEARCH, Search, SearchFile, read_plan, shown_storage
+    from .search import Search, SearchFile, read_plan, shown_storage
     from .storage import open_records
 
     if "://" not in place:
@@ -210,7 +210,6 @@ def join_search(
 
 
 def _prepared(recipe: Recipe, out: Path, say: Callable[[str], None]) -> Corpus:
-    from .search import SEARCH
 
     corpus = prepared_text(recipe, out / "data", mark=SEARCH, say=say)
     if len(corpus.split("test")) < 2:

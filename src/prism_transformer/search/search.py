@@ -30,10 +30,10 @@ from .candidates import Candidate, choose
 from .elimination import Judged, judge_round
 from .ladder import Ladder, Round, RunId, ladder_of
 from .recommend import Recommendation, recommend
-from .settings import SearchSettings
+from .settings import SEARCH, SearchSettings
 from .storage import Attempt, Records, open_records, without_password
 
-SEARCH, JOURNAL = "search.yaml", "trials.journal"
+JOURNAL = "trials.journal"
 FORMAT = "prism-transformer search 1"
 STORAGE_VARIABLE = "PRISM_SEARCH_STORAGE"
 """Environment variable with the storage's URL, where search.yaml lacks its password."""
