@@ -210,7 +210,6 @@ def join_search(
 
 
 def _prepared(recipe: Recipe, out: Path, say: Callable[[str], None]) -> Corpus:
-
     corpus = prepared_text(recipe, out / "data", mark=SEARCH, say=say)
     if len(corpus.split("test")) < 2:
         raise InputError(f"{corpus.folder} has no test split, on which the end of a search is judged; prepare it anew")
