@@ -100,10 +100,10 @@ class CompareProgress(_Live):
 
     def _time_left(self, progress: StudyProgress) -> str:
         """By what this command has trained so far; nothing before it is known, or at the end."""
-        assert self._plan is not None
-        done, total = sum(progress.tokens.values()), self._plan.tokens
-        if progress.is_complete or done <= self._begun_at:
+        done = sum(progress.tokens.values())
+        if self._plan is None or progress.is_complete or done <= self._begun_at:
             return ""
+        total = self._plan.tokens
         seconds = (time.monotonic() - self._started) * (total - done) / (done - self._begun_at)
         return f"; about {duration(seconds)} left"
 
