@@ -11,6 +11,7 @@ def available_cores() -> int:
 
 
 def thread_warnings(threads: int | None) -> list[str]:
+    """A sentence where more threads are asked for than there are cores."""
     cores = available_cores()
     if threads is None or threads <= cores:
         return []

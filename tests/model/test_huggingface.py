@@ -7,6 +7,7 @@ import textwrap
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import save_file
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -48,13 +49,14 @@ def test_a_saved_folder_loads_in_a_process_that_cannot_import_the_package(tmp_pa
         with torch.no_grad():
             expected = {"logits": model(ids()).logits, "hidden": model.model(ids()).last_hidden_state}
         text = model.generate(ids(length=5), max_new_tokens=8, do_sample=False, pad_token_id=0)
-        torch.save(expected | {"text": text}, tmp_path / f"{name}.pt")
+        save_file(expected | {"text": text}, tmp_path / f"{name}.safetensors")
     script = f"""
         import torch
+        from safetensors.torch import load_file
         from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
         ids = lambda length: torch.randint(0, 101, (2, length), generator=torch.Generator().manual_seed(1))
         for name in ("tied", "untied"):
-            expected = torch.load(name + ".pt", weights_only=True)
+            expected = load_file(name + ".safetensors")
             assert AutoConfig.from_pretrained(name, trust_remote_code=True).head_schedule.heads == {tuple(RAGGED)}
             body = AutoModel.from_pretrained(name, trust_remote_code=True).eval()
             assert (body(ids(20)).last_hidden_state - expected["hidden"]).abs().max() < 1e-5

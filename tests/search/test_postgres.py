@@ -16,8 +16,8 @@ from prism_transformer.search.begin import join_search
 from prism_transformer.search.ladder import RunId
 from prism_transformer.search.storage import open_records
 
-from .test_storage import test_what_one_worker_writes_another_reads as two_connections_agree
-from .test_worker import survives_kills
+from .test_storage import test_what_one_worker_writes_another_reads as assert_two_connections_agree
+from .test_worker import assert_kills_lose_nothing
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def database() -> Iterator[str]:
 
 
 def test_two_connections_agree(database: str) -> None:
-    two_connections_agree(database)
+    assert_two_connections_agree(database)
 
 
 def test_of_many_claims_at_one_moment_one_counts(database: str) -> None:
@@ -89,7 +89,7 @@ def test_killed_workers_lose_nothing_and_another_folder_may_join(
     database: str, begin: Callable[..., Any], tmp_path: Path
 ) -> None:
     search = begin(tmp_path / "s", storage=database, name="killed", budget="48 runs")
-    survives_kills(search, tmp_path)
+    assert_kills_lose_nothing(search, tmp_path)
     elsewhere = join_search(
         database, storage=None, name="killed", out=tmp_path / "elsewhere", data=(), say=lambda sentence: None
     )

@@ -148,7 +148,7 @@ def noted(log: Path, what: str) -> list[str]:
     return [line.split()[2] for line in lines if line.startswith(what)]
 
 
-def survives_kills(search: Search, tmp_path: Path) -> None:
+def assert_kills_lose_nothing(search: Search, tmp_path: Path) -> None:
     """Three workers, two of which are killed in the middle of a run; the third ends the search."""
     log = tmp_path / "log"
     workers = [start(search.folder, log, 0.1) for _ in range(3)]
@@ -176,7 +176,7 @@ def survives_kills(search: Search, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_killed_on_the_journal_lose_nothing(begin: Begin, tmp_path: Path) -> None:
-    survives_kills(begin(tmp_path / "s", budget="48 runs"), tmp_path)
+    assert_kills_lose_nothing(begin(tmp_path / "s", budget="48 runs"), tmp_path)
 
 
 def test_joining_needs_a_search_and_the_right_one(begin: Begin, tmp_path: Path) -> None:

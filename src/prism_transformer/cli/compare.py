@@ -86,7 +86,8 @@ def main(argv: list[str]) -> int:
         print(shorter, file=sys.stderr)
     if options.dry_run:
         print("measuring the speed of this machine", file=sys.stderr)
-        _dry_run(estimator(arms, vocab_size=size)(recipe, settings), arms, recipe, out, as_json=options.json)
+        found = estimator(arms, vocab_size=size)(recipe, settings)
+        _dry_run(found, arms, recipe, out, as_json=options.json, looked_at="--data" in given_options(argv))
         return 0
     with CompareProgress() as progress:
         study = open_study(recipe, out, settings=settings, name=options.recipe, say=progress.say)
@@ -162,11 +163,14 @@ def _defaults_without_text(file: RecipeFile) -> Compare:
     return replace(options, data=replace(options.data, paths=()))
 
 
-def _dry_run(found: Estimate, arms: Sequence[Arm], recipe: Recipe, out: Path, *, as_json: bool) -> None:
+def _dry_run(
+    found: Estimate, arms: Sequence[Arm], recipe: Recipe, out: Path, *, as_json: bool, looked_at: bool
+) -> None:
+    """The plan, and what stands in its way; text that was `looked_at` before is not walked again."""
     _show_plan(found, arms, recipe, out, as_json=as_json)
     if (out / STUDY).exists():
         print(_what_is_left(found, Study.open(out)), file=sys.stderr)
-    problems = [f"warning: {problem}" for problem in text_problems(recipe)]
+    problems = [] if looked_at else [f"warning: {problem}" for problem in text_problems(recipe)]
     for warning in (*problems, *thread_warnings(recipe.device.threads)):
         print(warning, file=sys.stderr)
 
