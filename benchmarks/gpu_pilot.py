@@ -23,13 +23,14 @@ from matplotlib.figure import Figure
 
 from prism_transformer.data import Corpus, DataSettings
 from prism_transformer.errors import InputError, Stopped, ending
+from prism_transformer.files import STUDY
 from prism_transformer.settings import from_mapping
 from prism_transformer.study import runner, speed
 from prism_transformer.study.compare import conclude, open_study
 from prism_transformer.study.context import environments
 from prism_transformer.study.estimate import EVALUATION_COST, evaluated_tokens
 from prism_transformer.study.figures import LIGHT, WIDTH, save_figure, series_style, styled
-from prism_transformer.study.folder import STUDY, Study
+from prism_transformer.study.folder import Study
 from prism_transformer.study.plan import StudySettings
 from prism_transformer.training.recipe import DeviceSettings, Recipe, load_recipe, with_training
 

@@ -12,6 +12,13 @@ from typing import Any
 
 from .errors import InputError
 
+RECIPE, STUDY, SEARCH = "recipe.yaml", "study.yaml", "search.yaml"
+"""The file that makes a folder a run, a study or a search."""
+DATA = "data"
+"""The text that was prepared in such a folder, for it alone."""
+RESULTS = "results.json"
+"""What a study or a search has shown so far."""
+
 
 def size_text(n_bytes: float) -> str:
     """Bytes for people: "812 bytes", "2.8 MB", "2,300.0 GB"."""

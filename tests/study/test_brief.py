@@ -8,7 +8,8 @@ from datetime import datetime
 import pytest
 
 from prism_transformer.cli import main
-from prism_transformer.study.brief import brief, brief_lines, is_held
+from prism_transformer.study.brief import brief, brief_lines
+from prism_transformer.training.run_lock import is_held
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from prism_transformer.errors import InputError
-from prism_transformer.study.folder import STUDY, Study
+from prism_transformer.files import STUDY
+from prism_transformer.study.folder import Study
 from prism_transformer.study.plan import RunKey
 from prism_transformer.training.recipe import DataSettings, Recipe, with_model, with_training
 

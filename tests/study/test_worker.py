@@ -15,7 +15,7 @@ from prism_transformer.study import worker
 from prism_transformer.study.folder import Study
 from prism_transformer.study.worker import main, work
 from prism_transformer.training.loop import Session
-from prism_transformer.training.state import RunFolder
+from prism_transformer.training.run_lock import locked
 
 Begin = Callable[..., Study]
 
@@ -72,7 +72,7 @@ def test_a_run_that_another_process_holds_is_waited_for_and_taken_over(
     held, die = threading.Event(), threading.Event()
 
     def other_process() -> None:
-        with RunFolder(study.run_folder(first)).locked():
+        with locked(study.run_folder(first)):
             held.set()
             die.wait(60)  # without having finished the run
 

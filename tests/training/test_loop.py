@@ -23,7 +23,8 @@ from prism_transformer.training.device import torch_settings_kept
 from prism_transformer.training.loop import train
 from prism_transformer.training.metrics import Metrics, Stopwatch, read_metrics
 from prism_transformer.training.recipe import with_model, with_training
-from prism_transformer.training.state import InUseError, RunFolder
+from prism_transformer.training.run_lock import InUseError, locked
+from prism_transformer.training.state import RunFolder
 
 from .conftest import make_corpus, write_text
 from .runs import STEPS, assert_same_run, at_step, quiet, records, run, tensors
@@ -270,7 +271,7 @@ def test_a_folder_data_of_others_is_not_touched(tmp_path, recipe):
 
 def test_a_run_in_use_is_refused(tmp_path, recipe, corpus):
     out = tmp_path / "run"
-    with RunFolder(out).locked(), pytest.raises(InUseError, match="is in use by process"):
+    with locked(out), pytest.raises(InUseError, match="is in use by process"):
         run(recipe, out, corpus)
 
 

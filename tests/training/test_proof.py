@@ -13,7 +13,7 @@ from prism_transformer.files import read_json
 from prism_transformer.settings import to_yaml
 from prism_transformer.training.proof import line_differences, tensor_differences, verify
 from prism_transformer.training.recipe import with_training
-from prism_transformer.training.state import RunFolder
+from prism_transformer.training.run_lock import locked
 
 from .runs import STEPS, quiet, run, tensors
 
@@ -120,7 +120,7 @@ def test_a_run_without_a_checkpoint_has_nothing_to_compare_with(tmp_path, finish
 
 def test_a_run_that_is_being_trained_is_not_touched(copy):
     settings, out = copy
-    with RunFolder(out).locked(), pytest.raises(InputError, match="is in use by process"):
+    with locked(out), pytest.raises(InputError, match="is in use by process"):
         verify(settings, out, say=quiet)
     assert not (out / ".verify").exists()
     assert read_json(out / "checkpoints" / f"step-{STEPS:06d}" / "state.json")["step"] == STEPS

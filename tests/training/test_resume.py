@@ -19,6 +19,7 @@ from prism_transformer.training import session
 from prism_transformer.training.loop import train
 from prism_transformer.training.metrics import read_metrics
 from prism_transformer.training.recipe import with_training
+from prism_transformer.training.run_lock import locked
 from prism_transformer.training.signals import stop_signals
 from prism_transformer.training.state import RunFolder
 
@@ -197,7 +198,7 @@ def test_the_exit_code_says_which_signal_it_was(tmp_path, recipe, corpus, number
 def test_a_stopped_run_is_free_for_the_next_process(tmp_path, recipe, corpus):
     until(1, recipe, tmp_path / "run", corpus)
     assert not (tmp_path / "run" / ".lock-owner").exists()
-    with RunFolder(tmp_path / "run").locked():
+    with locked(tmp_path / "run"):
         pass
 
 

@@ -4,14 +4,12 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from prism_transformer.errors import InputError, RunError
@@ -23,7 +21,8 @@ from prism_transformer.training.optimizer import make_optimizer
 from prism_transformer.training.origin import Origin
 from prism_transformer.training.parallel import ParallelModel, optimizer_tensors, restore_optimizer
 from prism_transformer.training.recipe import with_training
-from prism_transformer.training.state import InUseError, Position, RunFolder
+from prism_transformer.training.run_lock import locked
+from prism_transformer.training.state import Position, RunFolder
 from prism_transformer.training.world import World
 
 from .runs import RECIPE
@@ -59,75 +58,6 @@ def save(folder: RunFolder, parts, step: int, keep: int = 9) -> Path:
 
 def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
-
-
-# The lock
-
-
-def test_a_run_in_use_is_refused_with_its_owner_and_free_again_afterwards(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    sentence = rf"run is in use by process {os.getpid()} on .*; wait for it, or stop it"
-    with run.locked():
-        with pytest.raises(InUseError, match=sentence), RunFolder(tmp_path / "run").locked():
-            pass
-        (run.path / "recipe.yaml").touch()
-    with run.locked():
-        pass
-
-
-def test_a_folder_that_another_process_removes_meanwhile_is_said_to_be_in_use(tmp_path, monkeypatch):
-    run = RunFolder(tmp_path / "run")
-
-    def acquire(lock, timeout):
-        run.path.rmdir()
-        raise FileNotFoundError(2, "No such file or directory", lock.lock_file)
-
-    monkeypatch.setattr("filelock.FileLock.acquire", acquire)
-    with pytest.raises(InUseError, match="run was just given up by another process; run it again"), run.locked():
-        pass
-
-
-def test_the_lock_of_a_killed_process_is_free(tmp_path):
-    code = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(1); sys.stdin.read()"
-    run = RunFolder(tmp_path)
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", code, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        process.stdout.readline()
-        with pytest.raises(InUseError, match="in use by another process"), run.locked():
-            pass
-        process.kill()
-    with run.locked():
-        pass
-
-
-def test_a_folder_that_is_no_run_is_refused_and_not_touched(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    (tmp_path / "data").mkdir()
-    before = tree(tmp_path)
-    sentence = r"holds something else \(thesis\.tex\); use a new folder"
-    with pytest.raises(InputError, match=sentence), RunFolder(tmp_path).locked():
-        pass
-    assert tree(tmp_path) == before
-
-
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
-    (tmp_path / "run").write_text("text")
-    for path, message in (("run", "is a file; give a folder"), ("run/inner", "cannot be used: Not a directory")):
-        with pytest.raises(InputError, match=message), RunFolder(tmp_path / path).locked():
-            pass
-    assert (tmp_path / "run").read_text() == "text"
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_nothing_is_left_where_nothing_was_written(tmp_path, exists):
-    path = tmp_path / "run"
-    if exists:
-        path.mkdir()
-    with pytest.raises(ZeroDivisionError), RunFolder(path).locked():
-        raise ZeroDivisionError
-    assert path.exists() == exists
-    assert tree(tmp_path) == ({"run": None} if exists else {})
 
 
 # The settings
@@ -185,7 +115,7 @@ def test_a_run_that_was_killed_between_its_first_two_files_goes_on(tmp_path, rec
     run = RunFolder(tmp_path)
     run.accept(ORIGIN)
     (tmp_path / "environment.json").unlink()
-    with run.locked():
+    with locked(run.path):
         run.accept(ORIGIN)
     assert read_json(tmp_path / "environment.json")["data_fingerprint"] == DATA
 
@@ -448,10 +378,3 @@ def test_an_optimizer_of_another_model_is_refused(tmp_path, parts, edit, message
 def test_a_folder_without_checkpoints_has_no_latest(tmp_path):
     assert RunFolder(tmp_path).latest() is None
     assert RunFolder(tmp_path).final_record() is None
-
-
-def test_the_lock_file_is_the_one_that_filelock_takes(tmp_path):
-    """So that any process that shares the folder, of whatever version, respects it."""
-    (tmp_path / "recipe.yaml").touch()
-    with FileLock(tmp_path / ".lock"), pytest.raises(InUseError), RunFolder(tmp_path).locked():
-        pass

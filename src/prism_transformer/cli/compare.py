@@ -13,13 +13,14 @@ import tyro
 from rich.console import Console
 
 from ..errors import InputError, RunError
+from ..files import STUDY
 from ..machine import thread_warnings
 from ..settings import from_mapping
 from ..study.arms import Arm
 from ..study.budget import Candidate
 from ..study.compare import conclude, open_study
 from ..study.estimate import Estimate, check_disk, describe, duration
-from ..study.folder import STUDY, Study
+from ..study.folder import Study
 from ..study.plan import StudySettings
 from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator, text_problems
 from ..study.runner import run_study

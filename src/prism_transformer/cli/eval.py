@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ..errors import InputError
+from ..files import STUDY
 from .evaluation_tables import difference_lines, footer_lines, task_lines, text_lines
 from .options import Switch, parse
 from .progress import ScoreProgress
@@ -142,8 +143,6 @@ def _refuse_doubles(paths: Sequence[Path]) -> None:
 
 def is_study(path: Path) -> bool:
     """Whether a folder is that of a study."""
-    from ..study.folder import STUDY
-
     return (path / STUDY).is_file()
 
 

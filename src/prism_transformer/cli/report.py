@@ -9,11 +9,10 @@ from typing import Annotated
 import tyro
 
 from ..errors import InputError
-from ..files import refuse_foreign
-from ..search.settings import SEARCH
+from ..files import RESULTS, SEARCH, STUDY, refuse_foreign
 from ..study.brief import brief, brief_lines
 from ..study.compare import conclude
-from ..study.folder import STUDY, Study
+from ..study.folder import Study
 from ..study.losses_csv import read_losses
 from ..study.report import write_report
 from ..study.results import analyse, write_results
@@ -65,7 +64,7 @@ def _from_csv(options: Report) -> int:
     out = options.out or options.csv.with_name(f"{options.csv.stem}-report")
     if marks := [mark for mark in (STUDY, SEARCH) if (out / mark).exists()]:
         raise InputError(f"{out} has a {marks[0]}, whose results would be lost; choose another --out")
-    refuse_foreign(out, mark="results.json")
+    refuse_foreign(out, mark=RESULTS)
     out.mkdir(parents=True, exist_ok=True)
     results = analyse(losses.arms, losses.runs, losses.endpoint)
     write_results(out, results)

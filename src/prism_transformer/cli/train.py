@@ -8,7 +8,7 @@ from typing import Any
 
 from ..cost import short
 from ..errors import InputError, RunError, Stopped, ending
-from ..files import size_text
+from ..files import RECIPE, size_text
 from ..settings import to_yaml
 from ..training.fit import Fit, fit, main_memory
 from ..training.origin import Allowed
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     run = _resumed_run(argv)
-    recipe_of_run = str(run / "recipe.yaml") if run else "laptop"
+    recipe_of_run = str(run / RECIPE) if run else "laptop"
     options, _ = parse_over_recipe(Train, argv, _defaults, prog="prism train", recipe=recipe_of_run)
     recipe, out = chosen_recipe(options), run or options.out
     if options.dry_run:
@@ -84,8 +84,8 @@ def _resumed_run(argv: list[str]) -> Path | None:
     if given is None:
         return None
     run, problems = Path(given), []
-    if not (run / "recipe.yaml").exists():
-        problems.append(f"{run} is no run: it has no recipe.yaml; start one with --recipe NAME --out {run}")
+    if not (run / RECIPE).exists():
+        problems.append(f"{run} is no run: it has no {RECIPE}; start one with --recipe NAME --out {run}")
     names = given_options(argv)
     others = [name for name in names if name not in _NO_SETTINGS]
     if others and ("--allow" not in names or "--recipe" in names or "--out" in names):

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import InputError
-from ..files import sha256
+from ..files import RECIPE, SEARCH, STUDY, sha256
 from .corpus import SourceInfo, is_prepared
 from .reading import STDIN_SUFFIX, Document, Tally, is_binary, read_documents
-
-_OWN_MARKS = ("study.yaml", "recipe.yaml", "search.yaml")  # of a study, a run and a search
 
 
 class Sources(Protocol):
@@ -170,7 +168,7 @@ def _walk(root: Path) -> tuple[list[Path], int]:
 
 def _is_own(folder: Path) -> bool:
     """Whether this is a corpus, a study, a run or a search, which may lie among the texts."""
-    return is_prepared(folder) or any((folder / mark).exists() for mark in _OWN_MARKS)
+    return is_prepared(folder) or any((folder / mark).exists() for mark in (RECIPE, STUDY, SEARCH))
 
 
 def _save_stdin(spool: Path) -> Path:

@@ -12,12 +12,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from ..checkpoint import CHECKPOINTS, IDENTITY, latest_checkpoint, load_model, quiet_transformers
 from ..data import Corpus, Tokenizer, is_prepared, load_tokenizer
 from ..errors import InputError
-from ..files import read_json
+from ..files import DATA, RECIPE, STUDY, read_json
 from ..model.configuration_prism import PrismConfig
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import read_yaml
 
-RECIPE, STUDY = "recipe.yaml", "study.yaml"
 GRAPH = "model.onnx"
 """In a folder that was exported for onnxruntime, in the place of weights."""
 
@@ -165,13 +164,13 @@ def _corpus_of(run: Path) -> Corpus | None:
     """The text of a run: prepared for it alone, or named as prepared in its recipe, or that of its study."""
     recipe = read_yaml(run / RECIPE)
     stated = (recipe.get("data") or {}).get("tokenizer")
-    places = [run / "data"]
+    places = [run / DATA]
     paths = (recipe.get("data") or {}).get("paths") or []
     if len(paths) == 1:
         places.append(Path(paths[0]).expanduser())
     for study in list(run.resolve().parents)[1:4]:
         if (study / STUDY).is_file():
-            places.append(study / read_yaml(study / STUDY).get("data", "data"))
+            places.append(study / read_yaml(study / STUDY).get("data", DATA))
     prepared = next((place for place in places if is_prepared(place)), None)
     return Corpus.open(prepared, tokenizer=stated) if prepared else None
 

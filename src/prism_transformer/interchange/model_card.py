@@ -7,8 +7,9 @@ from typing import Any
 
 from ..cost import short
 from ..evaluation.loading import LoadedModel
+from ..files import RECIPE
 from ..settings import read_yaml
-from ..training.metrics import METRICS, RECIPE, read_metrics
+from ..training.metrics import METRICS, read_metrics
 
 _LOAD = """```python
 import torch

@@ -17,9 +17,10 @@ from typing import Any
 
 from ..data import is_prepared
 from ..errors import InputError
+from ..files import STUDY
 from ..settings import to_mapping
 from ..study.arms import Arm
-from ..study.folder import STUDY, Study
+from ..study.folder import Study
 from ..study.plan import RunKey, StudySettings, order_runs
 from ..study.planning import check_plan
 from ..training.recipe import Recipe, RecipeFile

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..data import Corpus
 from ..design.guidelines import Device
 from ..errors import InputError
-from ..files import path_from, refuse_foreign
+from ..files import DATA, SEARCH, path_from, refuse_foreign
 from ..settings import differences, to_mapping
 from ..study.compare import prepared_text
 from ..study.estimate import SpeedSource, about, duration, evaluated_tokens
@@ -21,7 +21,7 @@ from ..training.text import data_sentences
 from .budget import Prices
 from .candidates import Candidate, choose, references, total
 from .ladder import Ladder, affordable, ladder_of
-from .settings import SEARCH, SearchSettings
+from .settings import SearchSettings
 
 if TYPE_CHECKING:
     from .search import Plan, Search
@@ -146,7 +146,7 @@ def open_search(
     from .storage import open_records
 
     check(recipe, settings)
-    refuse_foreign(out, mark=SEARCH, beside=("data", JOURNAL))  # which a beginning that was killed may have left
+    refuse_foreign(out, mark=SEARCH, beside=(DATA, JOURNAL))  # which a beginning that was killed may have left
     if (out / SEARCH).exists():
         search = Search.open(out, storage)
         _refuse_differences(search.plan, recipe, settings, str(out))
@@ -190,7 +190,7 @@ def join_search(
         return Search.open(Path(place), storage)
     if out is None:
         raise InputError("--join with the address of a storage needs --out, a folder on this machine")
-    refuse_foreign(out, mark=SEARCH, beside=("data",))
+    refuse_foreign(out, mark=SEARCH, beside=(DATA,))
     if (out / SEARCH).exists():
         return Search.open(out, place)
     records = open_records(place, name)
@@ -210,7 +210,7 @@ def join_search(
 
 
 def _prepared(recipe: Recipe, out: Path, say: Callable[[str], None]) -> Corpus:
-    corpus = prepared_text(recipe, out / "data", mark=SEARCH, say=say)
+    corpus = prepared_text(recipe, out / DATA, mark=SEARCH, say=say)
     if len(corpus.split("test")) < 2:
         raise InputError(f"{corpus.folder} has no test split, on which the end of a search is judged; prepare it anew")
     for sentence in data_sentences(recipe, corpus):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..files import write_json
+from ..files import RESULTS, write_json
 from ..study.decisions import Pairs, judge
 from ..study.measured import Endpoint
 from ..study.statistics import MIN_PAIRS
@@ -19,8 +19,6 @@ from .elimination import Judged, order
 from .ladder import Round
 from .search import Search, State, not_worse
 from .storage import Attempt
-
-RESULTS = "results.json"
 
 
 def analyse(search: Search, state: State) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import yaml
 from ..data import Corpus
 from ..design.guidelines import Device
 from ..errors import InputError, RunError
-from ..files import write_text
+from ..files import SEARCH, write_text
 from ..model.head_schedule import HeadSchedule
 from ..settings import from_mapping, read_yaml, to_mapping
 from ..study.arms import Arm, is_arm_name
@@ -30,7 +30,7 @@ from .candidates import Candidate, choose
 from .elimination import Judged, judge_round
 from .ladder import Ladder, Round, RunId, ladder_of
 from .recommend import Recommendation, recommend
-from .settings import SEARCH, SearchSettings
+from .settings import SearchSettings
 from .storage import Attempt, Records, open_records, without_password
 
 JOURNAL = "trials.journal"

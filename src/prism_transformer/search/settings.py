@@ -7,8 +7,6 @@ from ..design.space import ScheduleSpace
 from ..errors import InputError
 from ..training.recipe import ModelSettings
 
-SEARCH = "search.yaml"
-"""Its file in a search folder, which tells the folder."""
 LEAST_SEEDS = 2
 """of a round: one seed has no spread, so nothing could be told apart"""
 

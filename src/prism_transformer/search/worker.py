@@ -78,7 +78,7 @@ def train_run(search: Search, run: RunId, corpus: Corpus, say: Callable[[str], N
     """
     from ..checkpoint import CHECKPOINTS  # imports torch, as the next two
     from ..training.loop import train
-    from ..training.state import InUseError
+    from ..training.run_lock import InUseError
 
     def filtered(sentence: str) -> None:
         if sentence.startswith(("warning", "going on")):

@@ -67,7 +67,7 @@ def parse_arms(
         except (InputError, ScheduleError) as error:
             problems += error.problems
             continue
-        if text.strip() in (BASELINE, "sweep"):  # the baseline is always there, and the sweep contains it
+        if text.strip() == BASELINE or text.split("@")[0].strip() == "sweep":  # the sweep contains the baseline
             found = [arm for arm in found if arm.schedule != arms[0].schedule]
         arms += found
     problems += _duplicates(arms)

@@ -1,22 +1,16 @@
 """A study in a few figures: what is done, what runs, when it ends. Read from its files, without judging anything."""
 
-import os
-import socket
 import statistics
-import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ..training.metrics import METRICS
+from ..training.run_lock import is_held
 from .estimate import duration
 from .folder import Study, status_of
 from .plan import RunKey
 from .wording import count
-
-QUIET_SECONDS = 900
-"""A run of another machine whose metrics are older than this is taken to have stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,28 +91,6 @@ def brief(study: Study) -> Brief:
         running=tuple(running),
         remaining_seconds=left / statistics.median(speeds) / len(running) if is_known else None,
     )
-
-
-def is_held(run: Path) -> bool:
-    """Whether a process has the run: the one that its lock names lives, or its metrics are still being written."""
-    owner = run / ".lock-owner"
-    if not owner.is_file():
-        return False
-    words = owner.read_text(encoding="utf-8").split()
-    if len(words) == 4 and words[3] == socket.gethostname() and words[1].isdigit():
-        return _lives(int(words[1]))
-    written = [path.stat().st_mtime for path in (owner, run / METRICS) if path.exists()]
-    return time.time() - max(written) < QUIET_SECONDS
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def brief_lines(found: Brief, folder: Path, now: datetime) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..data import Corpus, prepare
 from ..errors import InputError
-from ..files import refuse_foreign
+from ..files import DATA, STUDY, refuse_foreign
 from ..training.recipe import Recipe
 from ..training.text import check_data, data_sentences
 from .context import report_context
-from .folder import STUDY, Study
+from .folder import Study
 from .plan import StudySettings
 from .planning import check_plan
 from .report import write_report
@@ -52,8 +52,8 @@ def compare(
 def open_study(recipe: Recipe, out: Path, *, settings: StudySettings, name: str, say: Callable[[str], None]) -> Study:
     """Check everything that can be checked before the first run, prepare the text, and write study.yaml."""
     arms = check_plan(recipe, settings)
-    refuse_foreign(out, mark=STUDY, beside=("data",))
-    corpus = prepared_text(recipe, out / "data", mark=STUDY, say=say)
+    refuse_foreign(out, mark=STUDY, beside=(DATA,))
+    corpus = prepared_text(recipe, out / DATA, mark=STUDY, say=say)
     for sentence in data_sentences(recipe, corpus):
         say(sentence)
     return Study.create(out, name=name, settings=settings, recipe=recipe, arms=arms, corpus=corpus)

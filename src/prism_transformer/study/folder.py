@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from ..data import Corpus
 from ..errors import InputError
-from ..files import path_from, read_json, write_text
+from ..files import STUDY, path_from, read_json, write_text
 from ..model.head_schedule import HeadSchedule
 from ..settings import differences, from_mapping, read_yaml, to_mapping
 from ..training.metrics import DOCUMENTS, METRICS, read_metrics
@@ -28,7 +28,7 @@ from .plan import RunKey, StudySettings, order_runs
 if TYPE_CHECKING:
     import pandas
 
-STUDY, LOCK = "study.yaml", ".lock"
+LOCK = ".lock"
 FORMAT = "prism-transformer study 1"
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from ..data import Corpus, DataSettings
 from ..errors import InputError
+from ..files import STUDY
 from ..training.recipe import Recipe, with_training
 from .arms import Arm, parse_arms
 from .budget import Candidate, Estimator, fit_budget, largest_that_fits, text_tokens
 from .estimate import Estimate, Speed, estimate, parse_duration
-from .folder import STUDY, Study
+from .folder import Study
 from .plan import StudySettings
 from .runner import job_count
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import read_json, write_json
+from ..files import RESULTS, read_json, write_json
 from . import equivalent_tokens, learning_rates, verdict
 from .decisions import judge, what_pairs_find
 from .documents import document_differences
@@ -134,14 +134,14 @@ def _rates_entry(
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> Path:
     """Write results.json into `folder`, whole or not at all."""
-    path = folder / "results.json"
+    path = folder / RESULTS
     write_json(path, results)
     return path
 
 
 def read_results(folder: Path) -> dict[str, Any]:
     """The results of a study folder. Raises `InputError` when there are none or they cannot be read."""
-    path = folder / "results.json"
+    path = folder / RESULTS
     if not path.exists():
-        raise InputError(f"{folder} has no results.json; give a study folder, or run `prism compare` into it")
+        raise InputError(f"{folder} has no {RESULTS}; give a study folder, or run `prism compare` into it")
     return read_json(path)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..data import Corpus
 from ..errors import DivergedError
 from ..training.loop import train
-from ..training.state import InUseError
+from ..training.run_lock import InUseError
 from ..training.text import data_sentences
 from .folder import Study
 from .plan import RunKey

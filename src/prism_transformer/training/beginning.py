@@ -9,8 +9,8 @@ from ..data import Corpus
 from ..data.corpus import TOKENIZER
 from ..errors import InputError
 from ..evaluation.loading import LoadedModel, load
+from ..files import RECIPE
 from ..model.modeling_prism import PrismForCausalLM
-from .metrics import RECIPE
 from .recipe import ModelSettings, Recipe, load_recipe
 
 SIZES = ("layers", "d_model", "ffn", "tied")

@@ -14,6 +14,7 @@ from .build import shared_corpus
 from .device import choose_device, torch_settings_kept
 from .origin import Origin
 from .recipe import Recipe
+from .run_lock import locked
 from .session import Record, Say, Session
 from .state import RunFolder
 from .text import check_data, data_sentences
@@ -77,7 +78,7 @@ def opened(run: RunFolder, world: World, say: Say) -> Iterator[RunFolder]:
     """The run folder, held by rank 0 for all."""
     wait = LOCK_SECONDS if world.launched else 0.0
     with ExitStack() as held:
-        world.on_main(lambda: held.enter_context(run.locked(wait=wait, say=say)))
+        world.on_main(lambda: held.enter_context(locked(run.path, wait=wait, say=say)))
         with full_disk_is_run_error(run):
             yield run
 

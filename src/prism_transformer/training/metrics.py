@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..files import write_text
 
-RECIPE, METRICS, ENVIRONMENT = "recipe.yaml", "metrics.jsonl", "environment.json"
+METRICS, ENVIRONMENT = "metrics.jsonl", "environment.json"
 DOCUMENTS = "document_losses.json"
 """What each validation document contributes to the final loss: {"nats": [...], "tokens": [...]}."""
 

@@ -9,34 +9,40 @@ after the start: data order is a function of (seed, step), and there is no dropo
 prepared for this run alone.
 """
 
-import os
 import platform
 import shutil
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..checkpoint import CHECKPOINTS, IDENTITY, LATEST, GoldenError, latest_checkpoint, load_model, save_model
 from ..errors import DivergedError, InputError, RunError
-from ..files import checksums, read_json, refuse_foreign, sync_file, sync_folder, verify, write_json, write_text
+from ..files import (
+    DATA,
+    RECIPE,
+    checksums,
+    read_json,
+    sync_file,
+    sync_folder,
+    verify,
+    write_json,
+    write_text,
+)
 from ..machine import processor
 from ..model.modeling_prism import PrismForCausalLM
 from ..settings import from_mapping, read_yaml, to_mapping, to_yaml
-from .metrics import DOCUMENTS, ENVIRONMENT, METRICS, RECIPE, read_metrics
+from .metrics import DOCUMENTS, ENVIRONMENT, METRICS, read_metrics
 from .optimizer import OPTIMIZER_KEYS
 from .origin import Origin
 from .recipe import Recipe
 
-DATA = "data"
 OPTIMIZER, STATE = "optimizer.safetensors", "state.json"
 
 
@@ -57,10 +63,6 @@ class Position:
     """Seconds that saving has taken so far."""
 
 
-class InUseError(InputError):
-    """A live process has the run."""
-
-
 class RunFolder:
     """The files of one run."""
 
@@ -70,39 +72,6 @@ class RunFolder:
         self.metrics = path / METRICS
         self.documents = path / DOCUMENTS
         self.checkpoints = path / CHECKPOINTS
-
-    @contextmanager
-    def locked(self, *, wait: float = 0.0, say: Callable[[str], None] = lambda sentence: None) -> Iterator[None]:
-        """Hold the run for this process, after at most `wait` seconds. Where no run begins, nothing is left of the lock
-        and of a new, empty folder; what a killed process left of its own is told to `say`.
-
-        Raises InUseError where a live process has the run, and InputError for a folder that holds something else.
-        """
-        refuse_foreign(self.path, mark=RECIPE, beside=(DATA,))
-        is_new = not self.path.exists()
-        lock, owner = FileLock(self.path / ".lock"), self.path / ".lock-owner"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=wait)
-        except Timeout:
-            name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
-            raise InUseError(f"{self.path} is in use by {name}; wait for it, or stop it") from None
-        except FileNotFoundError:  # made here, and removed by a process that began no run in it
-            raise InUseError(f"{self.path} was just given up by another process; run it again") from None
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be used: {error.strerror}; choose another folder") from None
-        try:
-            if owner.exists():
-                say(f"{self.path}: taken over from {owner.read_text(encoding='utf-8')}, which has ended")
-            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
-            yield
-        finally:
-            owner.unlink(missing_ok=True)
-            lock.release()
-            if not (self.path / RECIPE).exists():  # no run began here
-                (self.path / ".lock").unlink(missing_ok=True)
-                if is_new and not any(self.path.iterdir()):
-                    self.path.rmdir()
 
     def changes(self, origin: Origin, *, allow: Collection[str] = ()) -> list[str]:
         """How recipe and text differ from those of the run that is here, by the kinds in `allow`, in words.
