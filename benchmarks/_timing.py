@@ -28,7 +28,8 @@ from prism_transformer.study.statistics import paired_t
 from prism_transformer.training.build import compile_layers
 from prism_transformer.training.device import choose_device
 from prism_transformer.training.loop import Session
-from prism_transformer.training.recipe import DeviceSettings, ModelSettings, Recipe, TrainingSettings, load_recipe
+from prism_transformer.training.recipe import DeviceSettings, ModelSettings, Recipe, TrainingSettings
+from prism_transformer.training.recipe_files import load_recipe
 from prism_transformer.training.state import RunFolder, environment
 
 

@@ -31,7 +31,8 @@ from prism_transformer.reproduce.paper import SPEEDS
 from prism_transformer.training.build import compile_layers
 from prism_transformer.training.device import Device, choose_device
 from prism_transformer.training.metrics import tokens_per_second
-from prism_transformer.training.recipe import ModelSettings, Recipe, load_recipe, with_model, with_training
+from prism_transformer.training.recipe import ModelSettings, Recipe, with_model, with_training
+from prism_transformer.training.recipe_files import load_recipe
 from prism_transformer.training.state import environment
 
 VOCABULARY = 50_304

@@ -32,7 +32,8 @@ from prism_transformer.study.estimate import EVALUATION_COST, evaluated_tokens
 from prism_transformer.study.figures import LIGHT, WIDTH, save_figure, series_style, styled
 from prism_transformer.study.folder import Study
 from prism_transformer.study.plan import StudySettings
-from prism_transformer.training.recipe import DeviceSettings, Recipe, load_recipe, with_training
+from prism_transformer.training.recipe import DeviceSettings, Recipe, with_training
+from prism_transformer.training.recipe_files import load_recipe
 
 ARMS = ("uniform", "prism", "uniform-6")
 RESERVE_SECONDS = 75

@@ -17,7 +17,7 @@ import pytest
 from prism_transformer.cli import VERBS, main
 from prism_transformer.study import speed
 from prism_transformer.study.estimate import Speed
-from prism_transformer.training.recipe import load_recipe
+from prism_transformer.training.recipe_files import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *(path for path in sorted(ROOT.glob("docs/**/*.md")) if path.parent.name != "lab")]

@@ -9,7 +9,7 @@ from prism_transformer.cli import main
 from prism_transformer.errors import InputError
 from prism_transformer.study import speed
 from prism_transformer.study.estimate import Speed
-from prism_transformer.training.recipe import load_recipe, recipe_names
+from prism_transformer.training.recipe_files import load_recipe, recipe_names
 
 PAPER = {  # millions of parameters with 50,304 rows; the paper's schedules (section 4)
     "small": (123.6, "3x2,6x2,8x2,12x6", 2_883_584_000),

@@ -3,7 +3,7 @@
 import pytest
 
 from prism_transformer.cli.compare import _parse
-from prism_transformer.training.recipe import load_recipe
+from prism_transformer.training.recipe_files import load_recipe
 
 
 @pytest.mark.parametrize(

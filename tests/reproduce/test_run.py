@@ -24,14 +24,8 @@ from prism_transformer.study.folder import Study
 from prism_transformer.study.runner import Progress, ProgressReader
 from prism_transformer.study.worker import work
 from prism_transformer.training.loop import train
-from prism_transformer.training.recipe import (
-    DeviceSettings,
-    ModelSettings,
-    OptimizerSettings,
-    Recipe,
-    RecipeFile,
-    TrainingSettings,
-)
+from prism_transformer.training.recipe import DeviceSettings, ModelSettings, OptimizerSettings, Recipe, TrainingSettings
+from prism_transformer.training.recipe_files import RecipeFile
 
 STUDY = {"arms": ["uniform", "prism"], "seeds": 2}
 

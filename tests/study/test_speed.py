@@ -6,7 +6,8 @@ import pytest
 
 from prism_transformer.study import speed
 from prism_transformer.study.speed import matrix_peak, training_speed
-from prism_transformer.training.recipe import Recipe, load_recipe
+from prism_transformer.training.recipe import Recipe
+from prism_transformer.training.recipe_files import load_recipe
 
 
 def test_the_speed_is_below_the_rate_of_matrix_products(tiny: Recipe) -> None:

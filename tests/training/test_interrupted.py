@@ -135,7 +135,7 @@ def test_where_no_checkpoint_is_whole_the_run_is_refused_and_not_started_again(s
 
 def test_an_edited_recipe_is_refused_with_both_values(stopped, logged, corpus):
     """recipe.yaml of the run was edited by hand, and the command says the same."""
-    from prism_transformer.training.recipe import load_recipe
+    from prism_transformer.training.recipe_files import load_recipe
 
     path = stopped / "recipe.yaml"
     path.write_text(path.read_text().replace("seed: 0", "seed: 5"))

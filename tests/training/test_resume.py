@@ -230,7 +230,7 @@ SCRIPT = """
     from prism_transformer.data import Corpus
     from prism_transformer.errors import Stopped
     from prism_transformer.training.loop import train
-    from prism_transformer.training.recipe import load_recipe
+    from prism_transformer.training.recipe_files import load_recipe
 
     recipe, out, corpus, step, signals = sys.argv[1:]
 

@@ -12,7 +12,8 @@ import tyro
 from ..errors import InputError
 from ..files import write_json
 from ..study.arms import BASELINE, Arm, parse_arms
-from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile
+from ..training.recipe import ModelSettings, OptimizerSettings, Recipe
+from ..training.recipe_files import RecipeFile
 from .bench_tables import bench_lines, kernel_lines
 from .options import Switch
 from .progress import ScoreProgress

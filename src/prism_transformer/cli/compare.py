@@ -26,7 +26,8 @@ from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_re
 from ..study.runner import run_study
 from ..study.table import terminal_table
 from ..study.wording import count
-from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, RecipeFile, recipe_names, with_model
+from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, with_model
+from ..training.recipe_files import RecipeFile, recipe_names
 from .options import Switch, given_options
 from .progress import CompareProgress
 from .recipes import (

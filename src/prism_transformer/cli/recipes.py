@@ -9,15 +9,8 @@ import tyro
 
 from ..data import Corpus, DataSettings, is_prepared, load_tokenizer
 from ..data.tokenizer import ByteTokenizer, Gpt2Tokenizer
-from ..training.recipe import (
-    DeviceSettings,
-    ModelSettings,
-    OptimizerSettings,
-    Recipe,
-    RecipeFile,
-    TrainingSettings,
-    load_recipe,
-)
+from ..training.recipe import DeviceSettings, ModelSettings, OptimizerSettings, Recipe, TrainingSettings
+from ..training.recipe_files import RecipeFile, load_recipe
 from .options import argument, parse
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ from ..search.begin import Priced, check, describe, join_search, open_search, pr
 from ..search.schedules import conclude, require_optuna, run_search
 from ..search.settings import SearchSettings
 from ..study.planning import validation_text
-from ..training.recipe import ModelSettings, Recipe, RecipeFile, with_model
+from ..training.recipe import ModelSettings, Recipe, with_model
+from ..training.recipe_files import RecipeFile
 from .options import Switch, given_options
 from .progress import SearchProgress
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size

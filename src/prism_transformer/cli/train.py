@@ -12,7 +12,8 @@ from ..files import RECIPE, size_text
 from ..settings import to_yaml
 from ..training.fit import Fit, fit, main_memory
 from ..training.origin import Allowed
-from ..training.recipe import Recipe, RecipeFile
+from ..training.recipe import Recipe
+from ..training.recipe_files import RecipeFile
 from .options import Switch, argument, given_options
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
 

@@ -23,7 +23,8 @@ from ..study.arms import Arm
 from ..study.folder import Study
 from ..study.plan import RunKey, StudySettings, order_runs
 from ..study.planning import check_plan
-from ..training.recipe import Recipe, RecipeFile
+from ..training.recipe import Recipe
+from ..training.recipe_files import RecipeFile
 from .targets import Target, study_settings
 
 TEXT = "text"

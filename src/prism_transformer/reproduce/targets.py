@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import InputError
 from ..settings import from_mapping, nearest
 from ..study.plan import StudySettings
-from ..training.recipe import RecipeFile, load_recipe
+from ..training.recipe_files import RecipeFile, load_recipe
 
 REHEARSAL = "rehearsal"
 SCALES = ("small", "medium", "large", REHEARSAL)

@@ -11,7 +11,8 @@ from ..errors import InputError
 from ..evaluation.loading import LoadedModel, load
 from ..files import RECIPE
 from ..model.modeling_prism import PrismForCausalLM
-from .recipe import ModelSettings, Recipe, load_recipe
+from .recipe import ModelSettings, Recipe
+from .recipe_files import load_recipe
 
 SIZES = ("layers", "d_model", "ffn", "tied")
 """What the shapes of the weights fix."""
