@@ -36,14 +36,16 @@ def standing_alone(svg: str) -> str:
 
 def main() -> None:
     results = json.loads((Path(sys.argv[1]) / "results.json").read_text(encoding="utf-8"))
-    arms = [results["baseline"], *results["differences"]]
+    (IMAGES / "cut-matrix.svg").write_text(standing_alone(cut_matrix()), encoding="utf-8")
+    arms = list(results["differences"])
     drawn = {
-        "cut-matrix": cut_matrix(),
-        "differences": figures.differences(results, arms[1:], "Differences"),
+        "differences": figures.differences(results, arms, figures.LIGHT),
+        "loss-curves": figures.loss_curves(results, [results["baseline"], *arms], figures.LIGHT),
     }
-    for name, svg in drawn.items():
-        if svg:
-            (IMAGES / f"{name}.svg").write_text(standing_alone(svg), encoding="utf-8")
+    for name, figure in drawn.items():
+        if figure is not None:
+            _, png = figures.save_figure(figure, IMAGES / name)
+            png.unlink()
     for arm in ("uniform", "prism", "reversed"):
         schedule = expand_arm(arm, **SIZES)[arm]
         (IMAGES / f"{arm}-small.svg").write_text(staircase_svg(schedule), encoding="utf-8")

@@ -48,6 +48,19 @@ def test_the_report_of_a_study_is_written_again(study: Path, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out) == before
 
 
+def test_the_pictures_are_written_as_files_where_asked(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not (study / "figures").exists()
+    for _ in range(2):  # again, over its own
+        assert run("study", "--figures") == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert f"pictures: {Path('study/figures/verdict.svg')}, " in told and told.endswith(", and as .png")
+    for name in ("verdict", "loss-curves", "difference-curves"):
+        assert (study / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "#0000" not in (study / f"figures/{name}.svg").read_text()  # no placeholder colour is left
+    assert run("study", "--figures", "--json") == 0
+    json.loads(capsys.readouterr().out)
+
+
 def test_a_study_is_reported_as_far_as_it_is(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = study / "runs/prism/seed-1/metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)

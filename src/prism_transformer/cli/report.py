@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..files import RESULTS, SEARCH, STUDY, refuse_foreign
 from ..study.brief import brief, brief_lines
 from ..study.compare import conclude
+from ..study.figures import write_figures
 from ..study.folder import Study
 from ..study.losses_csv import read_losses
 from ..study.report import write_report
@@ -36,6 +37,8 @@ class Report:
     """With --from: the folder for the results; default: beside the file, named after it."""
     brief: Switch = False
     """Only say what is done, what runs and when it ends."""
+    figures: Switch = False
+    """Write the report's pictures as files too: figures/*.svg and *.png."""
     json: Switch = False
     """Print the results as JSON."""
 
@@ -54,7 +57,7 @@ def main(argv: list[str]) -> int:
         lines = brief_lines(found, study.folder, datetime.now())
         print(json.dumps(found.mapping()) if options.json else "\n".join(lines))
         return 0
-    show_results(study.folder, conclude(study), as_json=options.json)
+    _show(study.folder, conclude(study), options)
     return 0
 
 
@@ -72,5 +75,12 @@ def _from_csv(options: Report) -> int:
     if not options.json:
         for note in losses.notes:
             print(note)
-    show_results(out, results, as_json=options.json)
+    _show(out, results, options)
     return 0
+
+
+def _show(folder: Path, results: dict[str, Any], options: Report) -> None:
+    written = write_figures(folder, results) if options.figures else []
+    show_results(folder, results, as_json=options.json)
+    if written and not options.json:
+        print(f"pictures: {', '.join(str(path) for path in written if path.suffix == '.svg')}, and as .png")

@@ -147,10 +147,10 @@ def _interval(values: Sequence[float], confidence: float) -> dict[str, Any]:
 def write_attention(folder: Path, found: Mapping[str, Any]) -> list[Path]:
     """Write attention.json and the figures; returns their paths. Older ones are replaced, as results.json is."""
     from .attention_figures import difference_bars, distance_curves
-    from .figures import LIGHT, save_figure
+    from .figures import FIGURES, LIGHT, save_figure
 
     write_json(folder / ATTENTION, found)
-    place = folder / "figures"
+    place = folder / FIGURES
     place.mkdir(exist_ok=True)
     written = [folder / ATTENTION]
     for name, draw in (("attention-distance", distance_curves), ("attention-difference", difference_bars)):

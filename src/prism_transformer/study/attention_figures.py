@@ -13,8 +13,7 @@ from .figures import INK, WIDTH, Palette, plot_for, series_style, styled
 
 def _styles(found: Mapping[str, Any], palette: Palette) -> dict[str, tuple[str, Any]]:
     others = [name for name in found["arms"] if name != found["baseline"]]
-    styles = series_style([found["baseline"], *others])
-    return {name: (palette.get(colour, colour), dashes) for name, (colour, dashes) in styles.items()}
+    return series_style([found["baseline"], *others], palette)
 
 
 def distance_curves(found: Mapping[str, Any], palette: Palette) -> Figure:

@@ -1,8 +1,8 @@
-"""The report's pictures: SVG that stands inside the page and takes its colours from it.
+"""A study's pictures: drawn once, for the report's page and for files.
 
-Matplotlib draws with placeholder colours; `page_svg` turns them into the page's CSS variables, so that one picture
-serves light and dark. The series colours are Okabe and Ito's, which people with any colour vision tell apart; each
-series also has its own dashes.
+On the page a picture takes its colours from it: Matplotlib draws with placeholder colours, and `page_svg` turns them
+into the page's CSS variables, so that one picture serves light and dark. The series colours are Okabe and Ito's, which
+people with any colour vision tell apart; each series also has its own dashes.
 """
 
 import html
@@ -18,6 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..model.head_schedule import schedule_text
+
+FIGURES = "figures"
+"""The folder of a study's pictures as files."""
 
 INK, FAINT, PAPER = "#0000f1", "#0000f2", "#0000f3"
 SERIES = tuple(f"#0000c{k}" for k in range(8))
@@ -92,13 +95,48 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return written
 
 
-def series_style(names: Sequence[str]) -> dict[str, tuple[str, Any]]:
+def series_style(names: Sequence[str], palette: Palette) -> dict[str, tuple[str, Any]]:
     """name -> (colour, dashes), the same in every picture; `names` has the baseline first.
 
     Beyond eight arms a colour comes again with other dashes.
     """
     size = len(SERIES)
-    return {name: (SERIES[k % size], DASHES[(k + 3 * (k // size)) % size]) for k, name in enumerate(names)}
+    colours = [palette.get(colour, colour) for colour in SERIES]
+    return {name: (colours[k % size], DASHES[(k + 3 * (k // size)) % size]) for k, name in enumerate(names)}
+
+
+def study_figures(results: Mapping[str, Any], palette: Palette) -> dict[str, tuple[Figure, str]]:
+    """name -> (picture, what it shows), of those that the results have something for.
+
+    The calibrations, whose truth is known, have a picture of their own.
+    """
+    calibrations = [name for name, arm in results["arms"].items() if arm["role"].startswith("calibration")]
+    others = [name for name in _ordered(results)[1:] if name not in calibrations]
+    primary = [name for name in others if name == results["primary"]]
+    drawn: dict[str, tuple[Figure | None, str]] = {}
+    if primary:
+        drawn["verdict"] = differences(results, primary, palette), "The verdict's difference and its interval"
+    if calibrations:
+        drawn["calibration"] = differences(results, calibrations, palette), "Calibration differences"
+    if len(others) > 1:
+        drawn["differences"] = differences(results, others, palette), "Differences of all arms"
+    drawn["loss_curves"] = (
+        loss_curves(results, [results["baseline"], *others], palette),
+        "Validation loss against tokens for each arm",
+    )
+    drawn["difference_curves"] = (
+        difference_curves(results, others, palette),
+        f"Difference to {results['baseline']} against tokens",
+    )
+    return {name: (figure, label) for name, (figure, label) in drawn.items() if figure is not None}
+
+
+def write_figures(folder: Path, results: Mapping[str, Any]) -> list[Path]:
+    """Write the pictures into `folder`/figures as SVG and PNG, on white, over older ones; returns their paths."""
+    place = folder / FIGURES
+    place.mkdir(exist_ok=True)
+    drawn = study_figures(results, LIGHT)
+    return [path for name, (figure, _) in drawn.items() for path in save_figure(figure, place / name.replace("_", "-"))]
 
 
 def _ordered(results: Mapping[str, Any]) -> list[str]:
@@ -106,15 +144,15 @@ def _ordered(results: Mapping[str, Any]) -> list[str]:
     return [results["baseline"], *sorted(names, key=lambda name: name != results["primary"])]
 
 
-def differences(results: Mapping[str, Any], names: Sequence[str], label: str) -> str:
+def differences(results: Mapping[str, Any], names: Sequence[str], palette: Palette) -> Figure:
     """Each arm's paired difference with its interval and its seeds, in percent of the baseline's loss."""
-    styles = series_style(_ordered(results))
+    styles = series_style(_ordered(results), palette)
     margin = results["endpoint"]["equivalence"] * 100
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(styled(palette)):
         figure = Figure(figsize=(WIDTH, 1.0 + 0.46 * len(names)), layout="constrained")
         axes = figure.add_subplot()
-        axes.axvspan(-margin, margin, color=FAINT, alpha=0.25, lw=0)
-        axes.axvline(0, color=INK, lw=1)
+        axes.axvspan(-margin, margin, color=palette.get(FAINT, FAINT), alpha=0.25, lw=0)
+        axes.axvline(0, color=palette.get(INK, INK), lw=1)
         for row, name in enumerate(names):
             _difference(axes, row, results["differences"][name], styles[name][0])
         axes.set_yticks(range(len(names)), [_short(name) for name in names])
@@ -123,7 +161,7 @@ def differences(results: Mapping[str, Any], names: Sequence[str], label: str) ->
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         figure.supxlabel(f"loss minus {results['baseline']}'s, % of the loss (left is better)", fontsize="medium")
-        return page_svg(figure, "differences-" + "-".join(names), label)
+    return figure
 
 
 def _difference(axes: Axes, row: int, entry: Mapping[str, Any], colour: str) -> None:
@@ -148,14 +186,14 @@ def _short(name: str) -> str:
     return f"{name[:half]}\n{name[half:].lstrip()}"
 
 
-def loss_curves(results: Mapping[str, Any], names: Sequence[str]) -> str | None:
+def loss_curves(results: Mapping[str, Any], names: Sequence[str], palette: Palette) -> Figure | None:
     """Validation loss against tokens, mean over seeds with a band of one sd, from half of the tokens on."""
     curves = {name: results["curves"][name] for name in names if len(results["curves"][name]) > 1}
     if not curves:
         return None
     first = max(curve[-1]["tokens"] for curve in curves.values()) / 2
-    styles = series_style(_ordered(results))
-    with mpl.rc_context(STYLE):
+    styles = series_style(_ordered(results), palette)
+    with mpl.rc_context(styled(palette)):
         figure, axes = plot_for(len(curves))
         for name, curve in curves.items():
             points = [point for point in curve if point["tokens"] >= first]
@@ -167,10 +205,11 @@ def loss_curves(results: Mapping[str, Any], names: Sequence[str]) -> str | None:
                 [(p["mean"] - (p["sd"] or 0), p["mean"] + (p["sd"] or 0)) for p in points],
             )
         axes.set_ylabel("validation loss, nats per token")
-        return _finish(figure, axes, "loss-curves", "Validation loss against tokens for each arm")
+        _finish(figure, axes)
+    return figure
 
 
-def difference_curves(results: Mapping[str, Any], names: Sequence[str]) -> str | None:
+def difference_curves(results: Mapping[str, Any], names: Sequence[str], palette: Palette) -> Figure | None:
     """The paired difference on the way, with the primary arm's pointwise interval; from half of the tokens on."""
     curves = {
         name: results["difference_curves"][name]
@@ -180,16 +219,17 @@ def difference_curves(results: Mapping[str, Any], names: Sequence[str]) -> str |
     if not curves:
         return None
     first = max(curve[-1]["tokens"] for curve in curves.values()) / 2
-    styles = series_style(_ordered(results))
-    with mpl.rc_context(STYLE):
+    styles = series_style(_ordered(results), palette)
+    with mpl.rc_context(styled(palette)):
         figure, axes = plot_for(len(curves))
-        axes.axhline(0, color=INK, lw=1)
+        axes.axhline(0, color=palette.get(INK, INK), lw=1)
         for name, curve in curves.items():
             points = [point for point in curve if point["tokens"] >= first]
             band = [(p["low"], p["high"]) for p in points] if name == results["primary"] or len(curves) == 1 else None
             _band(axes, name, styles[name], points, band)
         axes.set_ylabel(f"loss minus {results['baseline']}'s, nats")
-        return _finish(figure, axes, "difference-curves", f"Difference to {results['baseline']} against tokens")
+        _finish(figure, axes)
+    return figure
 
 
 def plot_for(series: int) -> tuple[Figure, Axes]:
@@ -213,12 +253,11 @@ def _band(
         axes.fill_between(tokens, low, high, color=style[0], alpha=0.18, lw=0)
 
 
-def _finish(figure: Figure, axes: Axes, name: str, label: str) -> str:
+def _finish(figure: Figure, axes: Axes) -> None:
     axes.set_xlabel("tokens")
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tokens(value)))
     figure.legend(loc="outside upper left", ncols=2, handlelength=2.6)
-    return page_svg(figure, name, label)
 
 
 def _tokens(value: float) -> str:

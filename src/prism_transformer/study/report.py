@@ -81,24 +81,10 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
     return re.sub(r"(?<=\d) %", "\u00a0%", page)
 
 
-def _figures(results: Mapping[str, Any]) -> dict[str, Markup | None]:
-    """The pictures by name, None where there is nothing to draw; the calibrations have a picture of their own."""
-    calibrations = [name for name, arm in results["arms"].items() if arm["role"].startswith("calibration")]
-    others = [name for name in results["differences"] if name not in calibrations]
-    primary = [name for name in others if name == results["primary"]]
-    ordered = primary + [name for name in others if name not in primary]
-    curves = [results["baseline"], *ordered]
-    drawn = {
-        "verdict": figures.differences(results, primary, "The verdict's difference and its interval")
-        if primary
-        else None,
-        "calibration": figures.differences(results, calibrations, "Calibration differences") if calibrations else None,
-        "differences": figures.differences(results, ordered, "Differences of all arms") if len(ordered) > 1 else None,
-        "loss_curves": figures.loss_curves(results, curves),
-        "difference_curves": figures.difference_curves(results, ordered),
-    }
-    drawn["heads"] = cut_matrix()
-    return {name: Markup(svg) if svg else None for name, svg in drawn.items()}
+def _figures(results: Mapping[str, Any]) -> dict[str, Markup]:
+    drawn = figures.study_figures(results, {})
+    svgs = {name: figures.page_svg(figure, name, label) for name, (figure, label) in drawn.items()}
+    return {name: Markup(svg) for name, svg in (svgs | {"heads": cut_matrix()}).items()}
 
 
 def _beside_paper(folder: Path) -> list[dict[str, Any]]:
