@@ -199,11 +199,13 @@ def ratio_of_pairs(pairs: Sequence[np.ndarray]) -> Ratio:
     return Ratio(*(math.exp(x) for x in (found.mean, found.low, found.high)))
 
 
-def describe_machine(options: argparse.Namespace) -> str:
+def describe_machine() -> str:
     found = environment()
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    setting = f"{options.dtype}, {options.threads} thread(s) a side, {options.clock} seconds"
-    return f"{found['processor']}; {versions}\n{setting}"
+    return f"{found['processor']}; {', '.join(f'{name} {version}' for name, version in found['versions'].items())}"
+
+
+def describe_setting(options: argparse.Namespace) -> str:
+    return f"{options.dtype}, {options.threads} thread(s) a side, {options.clock} seconds"
 
 
 def peak_of(options: argparse.Namespace) -> float:

@@ -13,7 +13,18 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from _timing import SIZES, Size, arguments, describe_machine, make_recipe, process, ratio_of_pairs, serve, show
+from _timing import (
+    SIZES,
+    Size,
+    arguments,
+    describe_machine,
+    describe_setting,
+    make_recipe,
+    process,
+    ratio_of_pairs,
+    serve,
+    show,
+)
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from prism_transformer.benchmark.timing import interleave
@@ -37,7 +48,7 @@ def main() -> None:
     if options.side:
         serve(functools.partial(prepare, size, options), clock=options.clock)
         return
-    print(describe_machine(options))
+    print(describe_machine(), describe_setting(options), sep="\n")
     for name in options.sizes:
         compare(SIZES[name], options)
 

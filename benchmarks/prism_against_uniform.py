@@ -14,6 +14,7 @@ from _timing import (
     Size,
     arguments,
     describe_machine,
+    describe_setting,
     make_recipe,
     peak_of,
     share,
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40, help="rounds of both arms")
     options = parser.parse_args()
     keep_freed_memory()  # as `prism train` and `prism compare` do
-    print(describe_machine(options))
+    print(describe_machine(), describe_setting(options), sep="\n")
     for name in options.sizes:
         compare(SIZES[name], options)
 

@@ -29,6 +29,7 @@ from _timing import (
     Size,
     arguments,
     describe_machine,
+    describe_setting,
     make_recipe,
     peak_of,
     process,
@@ -67,7 +68,7 @@ def main() -> None:
         return
     if options.peer == "nanogpt" and not (options.nanogpt and (options.nanogpt / "model.py").exists()):
         parser.error(f"--nanogpt {options.nanogpt}: no model.py there; give a checkout of nanoGPT")
-    print(describe_machine(options))
+    print(describe_machine(), describe_setting(options), sep="\n")
     peer = NAMES[options.peer]
     allocator = f"{peer} too keeps its freed memory" if options.same_allocator else f"{peer} with the usual allocator"
     print(f"{allocator}; {'both compiled' if options.compile else 'both eager'}")

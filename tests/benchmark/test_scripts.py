@@ -72,3 +72,10 @@ def test_a_peer_that_is_not_there(run, capsys):
     with pytest.raises(SystemExit) as caught:
         run("step_against_peers.py", "--peer", "nanogpt", "--nanogpt", "nowhere")
     assert caught.value.code == 2 and "no model.py there; give a checkout of nanoGPT" in capsys.readouterr().err
+
+
+def test_encode_gpt2(run, tmp_path):
+    (tmp_path / "text.txt").write_text("Whose woods these are I think I know. <|endoftext|> 2026\n" * 2000)
+    out = run("encode_gpt2.py", "text.txt", "--megabytes", "0.01", "--rounds", "2")
+    assert "equal ids" in out and "speed relative to tiktoken's thread, cpu seconds" in out
+    assert "prism data prepare" in out
