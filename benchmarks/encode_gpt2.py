@@ -3,8 +3,8 @@
     python benchmarks/encode_gpt2.py PATH... [--megabytes 20] [--rounds 5]
 
 Two sides in turns, in one process, on the same documents: tiktoken's own `encode_ordinary_batch` with one thread, which
-gives lists, and `encode_batch` of this package on all cores, which gives arrays. The ids must be equal. Wall seconds say
-how fast it is, CPU seconds what a core does of it. Then the whole of `prism data prepare`: reading, splits, shards.
+gives lists, and `encode_batch` of this package on all cores, which gives arrays. The ids must be equal. Wall seconds
+say how fast it is, CPU seconds what a core does of it. Then the whole of `prism data prepare`: reading, splits, shards.
 """
 
 import argparse
@@ -66,9 +66,8 @@ def prepared(paths: list[str]) -> None:
     """All of the text, from its files to shards."""
     with tempfile.TemporaryDirectory() as folder:
         wall, cpu = time.perf_counter(), time.process_time()
-        corpus = prepare(
-            DataSettings(paths=tuple(paths), tokenizer="gpt2"), Path(folder) / "shards", say=lambda _: None
-        )
+        settings = DataSettings(paths=tuple(paths), tokenizer="gpt2")
+        corpus = prepare(settings, Path(folder) / "shards", say=lambda sentence: None)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     assert corpus.manifest is not None
     tokens = sum(split.tokens for split in corpus.manifest.splits.values())
