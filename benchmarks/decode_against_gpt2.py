@@ -29,6 +29,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from prism_transformer.benchmark.timing import interleave
 from prism_transformer.kernels.allocation import keep_freed_memory
+from prism_transformer.kernels.choose import use_fast_generation
 from prism_transformer.model.modeling_prism import PrismForCausalLM
 
 SIDES = ("GPT-2", "static cache", "growing cache")
@@ -91,6 +92,8 @@ def prepare(size: Size, options: argparse.Namespace) -> tuple[Callable[[], objec
         model = PrismForCausalLM(recipe.model.config(size.vocab_size, end_of_text=0))
         cache = {"cache_implementation": "static"} if options.side == "static cache" else {}
     model.eval().to(getattr(torch, options.dtype))
+    if options.side != "GPT-2":
+        use_fast_generation(model, torch.device("cpu"), getattr(torch, options.dtype))
     ids = torch.randint(1, size.vocab_size, (1, options.prompt))
     lengths = {"max_new_tokens": options.new, "min_new_tokens": options.new}
     mask = torch.ones_like(ids)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import StaticCache
 
-from ..kernels.choose import use_fast_paths
+from ..kernels.choose import use_fast_generation, use_fast_paths
 from ..model.modeling_prism import PrismForCausalLM
 from ..training.device import Device
 from ..training.optimizer import make_optimizer
@@ -68,7 +68,7 @@ def prefill(model: PrismForCausalLM, recipe: Recipe, device: Device) -> Workload
     context = recipe.model.context
     ids = torch.randint(_vocabulary(model), (1, context), device=device.device)
     cache = StaticCache(config=model.config, max_cache_len=context)
-    reader = _of_type(model, device.dtype)
+    reader = _as_used(model, device)
 
     def read() -> None:
         cache.reset()
@@ -86,7 +86,7 @@ def decode(model: PrismForCausalLM, recipe: Recipe, device: Device) -> Workload:
     count = min(DECODED, context - 1)
     ids = torch.randint(_vocabulary(model), (1, context - count), device=device.device)
     cache = StaticCache(config=model.config, max_cache_len=context)
-    writer = _of_type(model, device.dtype)
+    writer = _as_used(model, device)
     with _inference(writer):
         first = writer(ids, cache=cache, use_cache=True, logits_to_keep=1).logits.argmax(-1)
 
@@ -122,10 +122,9 @@ def _inference(model: PrismForCausalLM) -> Iterator[None]:
     model.train(was_training)
 
 
-def _of_type(model: PrismForCausalLM, dtype: torch.dtype) -> PrismForCausalLM:
-    """The model with its weights in `dtype`, as it is used once it is trained: nothing is cast at each token."""
-    if model.dtype == dtype:
-        return model
+def _as_used(model: PrismForCausalLM, device: Device) -> PrismForCausalLM:
+    """A copy with the weights as `prism generate` has them: nothing is cast at each token."""
     found = copy.deepcopy(model)
-    nn.Module.to(found, dtype)
+    nn.Module.to(found, device.dtype)
+    use_fast_generation(found, device.device, device.dtype)
     return found

@@ -1,10 +1,12 @@
 """Which of the faster ways a device gets: a fixed rule, so that a run that goes on computes as it did before."""
 
 import torch
+from torch import nn
 
 from ..model.modeling_prism import PrismForCausalLM
 from . import block_causal
 from .linear_cross_entropy import linear_cross_entropy
+from .single_row import lay_out_for_single_rows
 
 
 def use_fast_paths(model: PrismForCausalLM, device: torch.device, dtype: torch.dtype) -> None:
@@ -18,3 +20,13 @@ def use_fast_paths(model: PrismForCausalLM, device: torch.device, dtype: torch.d
     model.loss_function_of_hidden = linear_cross_entropy
     if dtype == torch.bfloat16:
         model.set_attn_implementation(block_causal.NAME)
+
+
+def use_fast_generation(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    """Give any `model` that is to write text, and not to be trained, what makes single tokens faster on `device`.
+
+    On a CPU in fp32 the layout of its weights: measured 1.2 times as fast at 124M. In bfloat16 that layout has no fast
+    product there.
+    """
+    if device.type == "cpu" and dtype == torch.float32:
+        lay_out_for_single_rows(model)
