@@ -7,9 +7,10 @@ import torch
 
 from prism_transformer.benchmark import bench as module
 from prism_transformer.benchmark.attention import time_kernels
-from prism_transformer.benchmark.bench import BenchSettings, bench
+from prism_transformer.benchmark.bench import bench
 from prism_transformer.benchmark.memory import peak_memory, resident_peak
 from prism_transformer.benchmark.picture import draw
+from prism_transformer.benchmark.settings import BenchSettings
 from prism_transformer.benchmark.workloads import build_model, decode, prefill, training
 from prism_transformer.training.device import Device, choose_device
 from prism_transformer.training.recipe import ModelSettings, Recipe, TrainingSettings, with_model
@@ -100,7 +101,7 @@ def test_no_share_of_an_unknown_peak_and_another_kernel_is_unfair(monkeypatch, t
     kernels = iter([["flash", "flash"], ["flash", "plain, not fused"]])
     monkeypatch.setattr(module, "attention_kernels", lambda model, run: next(kernels))
     arms = {"uniform": RECIPE, "wide": with_model(RECIPE, schedule="1,4")}
-    settings = BenchSettings(works=("prefill",), rounds=3, turn_seconds=1e-4, memory=False)
+    settings = BenchSettings(work=("prefill",), rounds=3, turn_seconds=1e-4, memory=False)
     result = bench(arms, settings, vocab_size=V)
     assert result["peak"] is None and result["arms"]["wide"]["prefill"]["share_of_peak"] is None
     assert "other attention kernels" in result["unfair"]["wide"][0]
@@ -117,7 +118,7 @@ def test_graphs_are_counted_by_arm(monkeypatch):
     monkeypatch.setattr(module, "compile_layers", compile_quickly)
     recipe = replace(RECIPE, device=replace(RECIPE.device, compile=True))
     arms = {"uniform": recipe, "wide": with_model(recipe, schedule="1,4")}
-    settings = BenchSettings(works=("training",), rounds=3, turn_seconds=1e-4, memory=False)
+    settings = BenchSettings(work=("training",), rounds=3, turn_seconds=1e-4, memory=False)
     result = bench(arms, settings, vocab_size=V)
     assert [result["arms"][name]["compiled"]["graphs"] for name in arms] == [1, 2]
     assert result["unfair"] == {} and result["arms"]["wide"]["kernels"]["training"] == ["flash", "flash"]
@@ -131,7 +132,7 @@ def test_the_picture(found, tmp_path):
 
 
 def test_a_single_arm_is_drawn_by_its_share_of_peak(tmp_path):
-    settings = BenchSettings(works=("prefill",), rounds=3, turn_seconds=1e-4, memory=False)
+    settings = BenchSettings(work=("prefill",), rounds=3, turn_seconds=1e-4, memory=False)
     found = bench({"uniform": RECIPE}, settings, vocab_size=V)
     assert found["ratios"] == {}
     assert "share of the device" in draw(found, tmp_path)[0].read_text()

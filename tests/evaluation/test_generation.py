@@ -5,8 +5,9 @@ import torch
 
 from prism_transformer.data import load_tokenizer
 from prism_transformer.errors import InputError
-from prism_transformer.evaluation.generation import Sampling, generate
+from prism_transformer.evaluation.generation import generate
 from prism_transformer.evaluation.loading import LoadedModel, Start
+from prism_transformer.evaluation.sampling import Sampling
 from prism_transformer.model.configuration_prism import PrismConfig
 from prism_transformer.model.modeling_prism import PrismForCausalLM
 

@@ -176,7 +176,8 @@ def test_a_real_model_is_imported_exactly(smollm2, tmp_path, one_thread):
     from transformers import LlamaForCausalLM
 
     from prism_transformer.checkpoint import load_model
-    from prism_transformer.evaluation.generation import Sampling, generate
+    from prism_transformer.evaluation.generation import generate
+    from prism_transformer.evaluation.sampling import Sampling
     from prism_transformer.interchange.importing import import_folder
 
     imported = import_folder(smollm2, tmp_path / "run")

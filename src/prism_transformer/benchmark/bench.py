@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,24 +16,11 @@ from ..training.state import environment
 from .inspection import Compilation, Inspected, attention_kernels, compilation_counted, differences
 from .memory import peak_memory
 from .peak import Peak, device_peak
-from .timing import TURN_SECONDS, interleave, repeats_of, speed_ratio, turn_of, waiting
-from .workloads import BUILDERS, WORKS, Work, Workload, build_model
+from .settings import BenchSettings, Work
+from .timing import interleave, repeats_of, speed_ratio, turn_of, waiting
+from .workloads import BUILDERS, Workload, build_model
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchSettings:
-    """What is timed, and how long."""
-
-    works: tuple[Work, ...] = WORKS
-    """What is timed: an optimizer step of one micro-batch, reading a prompt of one context, writing tokens."""
-    rounds: int = 10
-    """Rounds in which every arm has its turn; one more is dropped as warm-up."""
-    turn_seconds: float = TURN_SECONDS
-    """About how long one turn takes."""
-    memory: bool = True
-    """Measure the peak memory of a training step."""
 
 
 def bench(
@@ -51,7 +38,7 @@ def bench(
     found: dict[str, Any] = {name: _described(recipe, vocab_size) for name, recipe in arms.items()}
     ratios: dict[str, dict[str, Any]] = {name: {} for name in list(arms)[1:]}
     compiled: dict[str, Compilation] = {}
-    for work in settings.works:
+    for work in settings.work:
         say(f"timing {work}: {', '.join(arms)}")
         workloads = {}
         for name, recipe in arms.items():

@@ -21,7 +21,7 @@ _COLOUR, _UNFAIR, _FAINT = "#0072b2", "#d55e00", "#636973"
 
 def draw(found: Mapping[str, Any], place: Path) -> list[Path]:
     """Write bench.svg and bench.png into `place`; with one arm its share of peak is drawn instead of ratios."""
-    works = list(found["settings"]["works"])
+    works = list(found["settings"]["work"])
     names = list(found["ratios"]) or list(found["arms"])
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 0.9 + 0.75 * len(works) + 0.25 * len(names) * len(works)), layout="constrained")

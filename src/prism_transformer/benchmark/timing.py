@@ -11,10 +11,9 @@ import numpy.typing as npt
 import torch
 
 from ..training.device import Device
+from .settings import TURN_SECONDS
 
 CLOCKS: Mapping[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
-TURN_SECONDS = 0.3
-"""A turn repeats its work for about so long, so that the clock and the switch of sides do not count."""
 MOST_REPEATS = 100
 _RESAMPLES = 10_000
 

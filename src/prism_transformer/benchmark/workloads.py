@@ -7,7 +7,6 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import nn
@@ -18,9 +17,8 @@ from ..model.modeling_prism import PrismForCausalLM
 from ..training.device import Device
 from ..training.optimizer import make_optimizer
 from ..training.recipe import Recipe
+from .settings import Work
 
-Work = Literal["training", "prefill", "decode"]
-WORKS: tuple[Work, ...] = ("training", "prefill", "decode")
 DECODED = 16
 """Tokens of one decode call, at the end of the context."""
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
+from ..benchmark.settings import BenchSettings
 from ..errors import InputError
 from ..files import write_json
 from ..study.arms import BASELINE, Arm, parse_arms
@@ -34,20 +35,13 @@ class Bench(RecipeOptions):
     """Name of a recipe (demo, laptop, small, medium, large) or a YAML file."""
     arms: tuple[str, ...] = ("uniform", "prism")
     """Schedules, as for prism compare; uniform is always there, and the others are compared with it."""
-    work: tuple[Literal["training", "prefill", "decode"], ...] = ("training", "prefill", "decode")
-    """What is timed: a training step of one micro-batch, reading a prompt, writing tokens."""
-    rounds: int = 10
-    """Rounds in which every arm has its turn."""
-    turn_seconds: float = 0.3
-    """About how long one turn takes."""
+    bench: BenchSettings = field(default_factory=BenchSettings)
     kernels: Switch = False
     """Time attention alone instead, forward and backward, by head dim and context."""
     head_dims: tuple[int, ...] = ()
     """With --kernels: default 32 to 384, as far as they divide d_model."""
     contexts: tuple[int, ...] = ()
     """With --kernels: default the context of the recipe."""
-    memory: bool = True
-    """Measure the peak memory of a training step too."""
     require_fused: Switch = False
     """End with an error where a layer's attention is not fused."""
     out: Path | None = None
@@ -94,16 +88,10 @@ def _defaults(file: RecipeFile) -> Bench:
 
 def _check(options: Bench, recipe: Recipe) -> list[Arm]:
     """The arms. Raises InputError with everything that cannot be."""
-    problems = []
+    problems = options.bench.problems()
     if options.model.schedule != ModelSettings().schedule:
         problems.append(f"--schedule {options.model.schedule}: a benchmark takes its schedules as --arms")
-    if options.rounds < 3:
-        problems.append(f"--rounds {options.rounds} must be at least 3: an interval takes several")
-    if not options.turn_seconds > 0:
-        problems.append(f"--turn-seconds {options.turn_seconds} must be above 0")
-    if not options.work:
-        problems.append("--work needs at least one of training, prefill and decode")
-    if "decode" in options.work and recipe.model.context < 2:
+    if "decode" in options.bench.work and recipe.model.context < 2:
         problems.append(f"context={recipe.model.context}: decoding takes a context of at least 2")
     if not options.kernels and (options.head_dims or options.contexts):
         problems.append("--head-dims and --contexts belong to --kernels")
@@ -130,16 +118,10 @@ def _check(options: Bench, recipe: Recipe) -> list[Arm]:
 
 
 def _bench(options: Bench, recipe: Recipe, arms: Sequence[Arm], progress: ScoreProgress) -> dict[str, Any]:
-    from ..benchmark.bench import BenchSettings, bench
+    from ..benchmark.bench import bench
 
-    settings = BenchSettings(
-        works=tuple(dict.fromkeys(options.work)),
-        rounds=options.rounds,
-        turn_seconds=options.turn_seconds,
-        memory=options.memory,
-    )
     recipes = {arm.name: arm.recipe(recipe, seed=0, lr=recipe.optimizer.lr) for arm in arms}
-    return bench(recipes, settings, vocab_size=vocab_size(recipe), say=progress.say)
+    return bench(recipes, options.bench, vocab_size=vocab_size(recipe), say=progress.say)
 
 
 def _plain_attention(found: dict[str, Any]) -> list[str]:
@@ -173,8 +155,8 @@ def _kernels(options: Bench, recipe: Recipe, arms: Sequence[Arm], progress: Scor
         batch=recipe.training.micro_batch,
         device=device,
         peak=peak.flops if peak else None,
-        rounds=options.rounds,
-        turn_seconds=options.turn_seconds,
+        rounds=options.bench.rounds,
+        turn_seconds=options.bench.turn_seconds,
         say=progress.say,
     )
     return {**machine_entry(device, peak), "d_model": d_model, "rows": rows}

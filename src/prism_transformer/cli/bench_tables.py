@@ -12,7 +12,7 @@ def bench_lines(found: Found) -> list[str]:
     """Device and sizes, a block for each workload, memory, kernels, and what makes a comparison unfair."""
     lines = [*_head(found), ""]
     width = min(24, max(len(name) for name in found["arms"]))
-    for work in found["settings"]["works"]:
+    for work in found["settings"]["work"]:
         lines += [*_work(found, work, width), ""]
     lines += _memory(found, width)
     lines += [*_kernels(found), ""]

@@ -5,15 +5,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from ..errors import InputError
+from ..evaluation.sampling import Sampling
 from .options import Switch, parse
 
 if TYPE_CHECKING:
     from ..evaluation.generation import Generated
+    from ..evaluation.loading import LoadedModel
 
 BATCH_SEED_OFFSET = 1_000_003
 """Between the seeds of two batches: with one seed for all, a prompt that comes again would get the same text again."""
@@ -34,14 +36,6 @@ class Generate:
     """A file of prompts, one a line (.jsonl: the field prompt); the answers are printed as JSON lines."""
     max_tokens: int = 128
     """Most tokens of a text; it also ends where the context of the model is full."""
-    temperature: float = 0.8
-    """0: always the most likely token."""
-    top_k: int = 0
-    """Only the k most likely tokens; 0: all."""
-    top_p: float = 1.0
-    """Only the most likely tokens that make up this probability together."""
-    seed: int = 0
-    """The same seed gives the same text, with the same prompts and batch size on the same machine."""
     stop: tuple[str, ...] = field(default_factory=tuple)
     """Texts before which the answer ends; end-of-text always ends it."""
     batch_size: int = 16
@@ -52,6 +46,7 @@ class Generate:
     """Type of the weights and products."""
     tokenizer: str | None = None
     """Tokenizer of a folder that holds none: gpt2, bytes, or a Hugging Face tokenizer's folder."""
+    sampling: Sampling = field(default_factory=Sampling)
     json: Switch = False
     """Print prompt, text and figures as JSON, at the end."""
 
@@ -61,16 +56,11 @@ def main(argv: list[str]) -> int:
     prompts = _prompts(options)
     from torch import nn
 
-    from ..evaluation.generation import Sampling
     from ..evaluation.loading import load
     from ..kernels.choose import use_fast_generation
     from ..training.device import choose_device, torch_settings_kept
     from ..training.recipe import DeviceSettings
 
-    names = ("temperature", "top_k", "top_p", "seed")
-    sampling = Sampling(**{name: getattr(options, name) for name in names})
-    if problems := sampling.problems():
-        raise InputError(problems)
     with torch_settings_kept():
         device = choose_device(DeviceSettings(device=options.device, dtype=options.dtype))
         loaded = load(options.run, tokenizer=options.tokenizer)
@@ -79,12 +69,12 @@ def main(argv: list[str]) -> int:
         if loaded.identity.get("needs_training"):
             _say("warning: these weights are an initialisation under another head schedule; they need training")
         if options.prompts is None and not options.json:
-            return _streamed(loaded, prompts[0], sampling, options)
-        return _whole(loaded, prompts, sampling, options)
+            return _streamed(loaded, prompts[0], options)
+        return _whole(loaded, prompts, options)
 
 
 def _prompts(options: Generate) -> list[str]:
-    problems = []
+    problems = options.sampling.problems()
     if (options.prompt is None) == (options.prompts is None):
         problems.append('give a prompt, as in prism generate RUN "Once upon a time", or a file with --prompts')
     counts = {"--max-tokens": options.max_tokens, "--batch-size": options.batch_size}
@@ -116,7 +106,7 @@ def _read_prompts(path: Path) -> list[str]:
     return prompts
 
 
-def _streamed(loaded: Any, prompt: str, sampling: Any, options: Generate) -> int:
+def _streamed(loaded: "LoadedModel", prompt: str, options: Generate) -> int:
     from ..evaluation.generation import generate
 
     def show(text: str) -> None:
@@ -124,21 +114,21 @@ def _streamed(loaded: Any, prompt: str, sampling: Any, options: Generate) -> int
 
     show(prompt)
     (found,), seconds = generate(
-        loaded, [prompt], sampling=sampling, max_tokens=options.max_tokens, stop=options.stop, on_text=show
+        loaded, [prompt], sampling=options.sampling, max_tokens=options.max_tokens, stop=options.stop, on_text=show
     )
     show("\n")
     _say(_speed([found], seconds, options))
     return 0
 
 
-def _whole(loaded: Any, prompts: Sequence[str], sampling: Any, options: Generate) -> int:
+def _whole(loaded: "LoadedModel", prompts: Sequence[str], options: Generate) -> int:
     from ..evaluation.generation import generate
 
     found: list[Generated] = []
     total = 0.0
     for number, start in enumerate(range(0, len(prompts), options.batch_size)):
         batch = prompts[start : start + options.batch_size]
-        own = replace(sampling, seed=(sampling.seed + number * BATCH_SEED_OFFSET) % 2**63)
+        own = replace(options.sampling, seed=(options.sampling.seed + number * BATCH_SEED_OFFSET) % 2**63)
         texts, seconds = generate(loaded, batch, sampling=own, max_tokens=options.max_tokens, stop=options.stop)
         total += seconds
         found += texts
@@ -154,7 +144,7 @@ def _speed(found: Sequence["Generated"], seconds: float, options: Generate) -> s
     tokens = sum(each.tokens for each in found)
     speed = tokens_per_second(tokens, seconds)
     ending = f", ended by {found[0].ended}" if len(found) == 1 else f" in {len(found)} texts"
-    return f"{tokens:,} tokens{ending}; {speed or 0:,.1f} tokens/s; seed {options.seed}"
+    return f"{tokens:,} tokens{ending}; {speed or 0:,.1f} tokens/s; seed {options.sampling.seed}"
 
 
 def _say(sentence: str) -> None:
