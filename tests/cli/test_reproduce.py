@@ -26,9 +26,9 @@ def test_controls_at_the_small_scale_print_their_plan_then_what_is_missing(
 ) -> None:
     assert main(["reproduce", "controls", "--scale", "small"]) == 2
     said = capsys.readouterr()
-    assert "controls: 27 runs, 9 arms x 3 seeds" in said.out
-    assert "27 of 27 runs, 2,883,584,000 tokens each, 77,856,768,000 in all" in said.out
-    for word in ("uniform-3 ", "reversed ", "shuffled-1 ", "time: about 21.7 hours", "memory: ", "disk: "):
+    assert "controls: 33 runs, 11 arms x 3 seeds" in said.out
+    assert "33 of 33 runs, 2,883,584,000 tokens each, 95,158,272,000 in all" in said.out
+    for word in ("uniform-3 ", "reversed ", "shuffled-1 ", "time: about 26.5 hours", "memory: ", "disk: "):
         assert word in said.out
     assert max(map(len, said.out.splitlines())) <= 80
     assert "data/fineweb: no such file" in said.err and "prism data prepare fineweb --tokens 2.9B" in said.err
@@ -36,16 +36,16 @@ def test_controls_at_the_small_scale_print_their_plan_then_what_is_missing(
 
 
 def test_a_dry_run_as_json(in_empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """77.86e9 tokens of training and 27 x (19 + 1) evaluations of 1M tokens at a third, at 1M tokens/s."""
+    """259.5e9 tokens of training and 90 x (19 + 1) evaluations of 1M tokens at a third, at 1M tokens/s."""
     assert main(["reproduce", "all", "--dry-run", "--json", "--seeds", "5", "--budget", "2"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert [study["targets"] for study in plan["studies"]] == [["table2", "attention"], ["ablation"], ["controls"]]
-    assert [study["runs"] for study in plan["studies"]] == [10, 45, 45]
-    assert [study["missing"] for study in plan["studies"]] == [10, 35, 35]
-    assert plan["missing"] == plan["runs"] == 80
-    seconds = 80 * (2_883_584_000 + 20e6 / 3) / 1e6
+    assert [study["runs"] for study in plan["studies"]] == [10, 45, 55]
+    assert [study["missing"] for study in plan["studies"]] == [10, 35, 45]
+    assert plan["missing"] == plan["runs"] == 90
+    seconds = 90 * (2_883_584_000 + 20e6 / 3) / 1e6
     assert plan["device_hours"] == pytest.approx(seconds / 3600)
-    assert plan["budget_seconds"] == 7200 and plan["in_budget"] == int(7200 / seconds * 80)
+    assert plan["budget_seconds"] == 7200 and plan["in_budget"] == int(7200 / seconds * 90)
     assert plan["studies"][1]["heads"]["2x2,4x2,8x2,12x6"] == "2x2,4x2,8x2,12x6"
 
 

@@ -41,7 +41,7 @@ class Reproduce:
 
     targets: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TARGET [TARGET ...]")] = ()
     """table2 (loss, speed, zero-shot; also as table3), ablation (eight schedules), attention (distance by layer),
-    controls (what the paper lacks: every uniform-N, reversed, shuffled), or all."""
+    controls (what the paper lacks: every uniform-N, reversed, shuffled, two settings of wide heads), or all."""
     scale: str = "small"
     """small (124M), medium (354M), large (757M), or rehearsal: all of it on two cores in minutes, no evidence."""
     seeds: int | None = None

@@ -34,7 +34,7 @@ TARGETS = {
         Target(name="attention", help="how far each layer looks, on table2's runs", study="table2"),
         Target(
             name="controls",
-            help="what the paper lacks: every uniform-N, reversed, shuffled",
+            help="what the paper lacks: every uniform-N, reversed, shuffled, two settings of wide heads",
             study="controls",
             recipe="paper/controls",
         ),
