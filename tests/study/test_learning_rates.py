@@ -59,6 +59,10 @@ def test_a_seed_without_one_of_its_rates_is_no_pair() -> None:
     losses = {arm: {0.001: [3.0, 3.1, 3.2], 0.002: [3.3, 3.4, 3.5]} for arm in TWO}
     entry = analyse(arms(TWO), at_rates(losses)[:-1], endpoint(3))["differences"]["prism"]
     assert (entry["n"], entry["left_out"]) == (2, [{"seed": 2, "arm": "prism", "status": "missing"}])
+    for arm in TWO:
+        losses[arm] = {rate: values[: 3 if arm == "uniform" else 2] for rate, values in losses[arm].items()}
+    entry = analyse(arms(TWO), at_rates(losses), endpoint(3))["differences"]["prism"]
+    assert entry["left_out"] == [{"seed": 2, "arm": "prism", "status": "missing"}], "once, though two rates lack it"
 
 
 def test_best_against_best_with_one_rate_is_the_paired_interval() -> None:

@@ -62,11 +62,11 @@ class RunGrid:
         return candidates([run for run in self.all_runs if run.arm == arm]) or {None: {}}
 
     def _lost(self, arm: str, seed: int, losses: Mapping[float | None, Mapping[int, float]]) -> list[Status]:
-        """The status of each run that keeps a seed from being a pair."""
+        """What keeps a seed from being a pair: the statuses of its runs, each once however many rates have it."""
         if len(self.rates) < 2:
             return [] if seed in losses[None] else [self.status(arm, seed)]
         at_rate = {run.lr: run.status for run in self.all_runs if (run.arm, run.seed) == (arm, seed)}
-        return [at_rate.get(rate, "missing") for rate, of_rate in losses.items() if seed not in of_rate]
+        return list(dict.fromkeys(at_rate.get(rate, "missing") for rate in losses if seed not in losses[rate]))
 
     def arm_entry(self, arm: ArmInfo) -> dict[str, Any]:
         """heads, losses and speed of an arm; lists hold one value per seed, null where there is none."""
