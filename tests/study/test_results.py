@@ -139,6 +139,28 @@ def test_beating_any_uniform_needs_every_uniform() -> None:
     assert analyse(arms(TWO), runs(3, names=TWO), endpoint(3))["uniforms"] is None
 
 
+def test_the_primary_arm_is_set_beside_every_other_order_and_setting() -> None:
+    """By hand: prism - reversed is -.10, -.15 and -.05, mean -.10 and sd .05; prism - tilted is -.05, -.04 and -.06."""
+    tilted = ArmInfo(name="tilted", heads=(1, 2, 4, 4), role="secondary", settings={"rope_width": "base"})
+    losses = {
+        "uniform": (3.2, 3.3, 3.4),
+        "uniform-2": (3.2, 3.3, 3.4),
+        "prism": (3.0, 3.1, 3.3),
+        "reversed": (3.1, 3.25, 3.35),
+        "tilted": (3.05, 3.14, 3.36),
+    }
+    measured = [run(name, seed, loss) for name, of_arm in losses.items() for seed, loss in enumerate(of_arm)]
+    everything = analyse([*arms(["uniform", "uniform-2", "prism", "reversed"]), tilted], measured, endpoint(3))
+    others = everything["others"]
+    assert list(others) == ["reversed", "tilted"]
+    assert list(others["reversed"]["per_seed"].values()) == pytest.approx([-0.10, -0.15, -0.05])
+    assert (others["reversed"]["mean"], others["reversed"]["sd"]) == pytest.approx((-0.10, 0.05))
+    # t = -.05/(.01/sqrt 3) = -8.66, p = .0131 on 2 degrees of freedom; of two arms the smaller p counts twice
+    assert others["tilted"]["p"] == pytest.approx(0.01307, abs=1e-5)
+    assert others["tilted"]["decision"] == "lower" and others["reversed"]["decision"] == "cannot_tell"
+    assert analyse(arms(TWO), runs(3, names=TWO), endpoint(3))["others"] == {}
+
+
 def test_a_uniform_arm_with_settings_is_no_uniform_to_beat() -> None:
     changed = ArmInfo(name="wide", heads=(2, 2, 2, 2), role="secondary", settings={"rope_width": "base"})
     measured = runs(3, names=TWO) + [run("wide", seed, 3.9) for seed in range(3)]

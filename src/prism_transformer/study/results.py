@@ -46,6 +46,7 @@ def analyse(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoi
         "arms": {arm.name: grid.arm_entry(arm) for arm in arms},
         "differences": differences,
         "uniforms": _against_uniforms(grid, endpoint),
+        "others": _against_others(grid, endpoint),
         "learning_rates": _rates_entry(arms, runs, grid, endpoint) if several_rates else None,
         "curves": {arm.name: grid.curve(arm.name) for arm in arms},
         "difference_curves": {name: grid.difference_curve(name, endpoint.confidence) for name in differences},
@@ -107,6 +108,18 @@ def _against_uniforms(grid: RunGrid, endpoint: Endpoint) -> dict[str, Any] | Non
     for name in uniforms:
         against |= judge({name: grid.pairs(primary, name)}, endpoint)
     return {"against": against, "lower_than_all": all(entry["decision"] == "lower" for entry in against.values())}
+
+
+def _against_others(grid: RunGrid, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    """The primary arm minus every other schedule that is not uniform, such as reversed: one more family (Holm)."""
+    if endpoint.primary is None:
+        return {}
+    others = [
+        name
+        for name, arm in grid.arms.items()
+        if not (arm.is_uniform or arm.is_calibration or name in (endpoint.primary, endpoint.baseline))
+    ]
+    return judge({name: grid.pairs(endpoint.primary, name) for name in others}, endpoint)
 
 
 def _rates_entry(

@@ -83,6 +83,7 @@ def _legend(results: Mapping[str, Any]) -> str:
             reasons.setdefault(entry["reason"], []).append(name)
     sentences += [f"{listed(names)}: {reason}." for reason, names in reasons.items()]
     sentences += _beside(results["primary"], entries.get(results["primary"]))
+    sentences += _to_others(results)
     return "\n".join([*sentences, *filter(None, [speed_caveat(results)])])
 
 
@@ -99,6 +100,16 @@ def _beside(name: str, entry: Mapping[str, Any] | None) -> list[str]:
         time = " ".join(_difference(entry["equal_time"], WIDE).split("\n"))
         sentences.append(f"At equal time on this device (an estimate, not the verdict): {name} {time}.")
     return sentences
+
+
+def _to_others(results: Mapping[str, Any]) -> list[str]:
+    """The primary arm beside the other schedules that are not uniform: what its order does, or a setting."""
+    told = [
+        f"{name} {_difference(entry, WIDE)} {DECISIONS[entry['decision']][0]}"
+        for name, entry in results["others"].items()
+        if entry["low"] is not None
+    ]
+    return [f"{results['primary']} minus other schedules: {'; '.join(told)}."] if told else []
 
 
 def _closing(results: Mapping[str, Any]) -> list[Text]:
