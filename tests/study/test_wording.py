@@ -2,7 +2,6 @@ import pytest
 
 from prism_transformer.study.wording import (
     decimals,
-    listed,
     percent,
     percent_digits,
     plain,
@@ -31,8 +30,7 @@ def test_percent_has_the_digits_that_it_needs() -> None:
     )
 
 
-def test_lists_and_tokens() -> None:
-    assert listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"
+def test_tokens() -> None:
     assert tokens_factor(0.992) == "0.8 % fewer" and tokens_factor(1.3) == "30 % more"
 
 

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from ..wording import count
+
 COLUMNS = 80
 BAR = 16
 NOTE = (
@@ -19,7 +21,7 @@ def run_lines(run: Mapping[str, Any], *, by_head: bool) -> list[str]:
     step = f", step {run['model']['step']:,}" if run["model"]["step"] is not None else ""
     lines = textwrap.wrap(f"{run['name']}{step}", COLUMNS)
     told = (
-        f"{run['sequences']} windows of {settings['context']:,} tokens, documents {settings['documents']}; "
+        f"{count(run['sequences'], 'window')} of {settings['context']:,} tokens, documents {settings['documents']}; "
         f"{settings['text']['origin']}"
     )
     lines += [*textwrap.wrap(told, COLUMNS), ""]
@@ -46,12 +48,13 @@ def study_lines(found: Mapping[str, Any]) -> list[str]:
     """D_l of the baseline and each arm, and the paired difference in every layer."""
     settings, baseline = found["settings"], found["baseline"]
     level = f"{found['confidence'] * 100:.4g} %"
-    lines = [f"{settings['sequences']} windows of {settings['context']:,} tokens, documents {settings['documents']}"]
+    windows = count(settings["sequences"], "window")
+    lines = [f"{windows} of {settings['context']:,} tokens, documents {settings['documents']}"]
     base = found["arms"][baseline]["layers"]
     for name, entry in found["differences"].items():
         own = found["arms"][name]["layers"]
         pairs = entry["layers"][0]["distance"]["n"]
-        title = f"{name} minus {baseline}, attention distance in tokens, {pairs} pairs of runs"
+        title = f"{name} minus {baseline}, attention distance in tokens, {count(pairs, 'pair')} of runs"
         lines += ["", *textwrap.wrap(title, COLUMNS), ""]
         lines.append(f"{'layer':>5}  {'heads':>7}  {'baseline':>8}  {'arm':>8}  {'difference':>10}  {level} interval")
         for number, (b, a, each) in enumerate(zip(base, own, entry["layers"], strict=True), start=1):

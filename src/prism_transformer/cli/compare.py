@@ -25,9 +25,9 @@ from ..study.plan import StudySettings
 from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator, text_problems
 from ..study.runner import run_study
 from ..study.table import terminal_table
-from ..study.wording import count
 from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, with_model
 from ..training.recipe_files import RecipeFile, recipe_names
+from ..wording import count
 from .options import Switch, given_options
 from .progress import CompareProgress
 from .recipes import (

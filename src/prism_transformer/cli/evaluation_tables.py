@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..study.wording import rounded
+from ..wording import count
 
 COLUMNS = 80
 DECISIONS = {"higher": "higher", "lower": "lower", "cannot_tell": "cannot tell"}
@@ -58,7 +59,7 @@ def task_lines(runs: Sequence[Entry]) -> list[str]:
 
 def _title(score: Entry) -> list[str]:
     items = (
-        f"{score['items']:,} items"
+        count(score["items"], "item")
         if score["items"] == score["available"]
         else (f"first {score['items']:,} of {score['available']:,} items")
     )
@@ -83,8 +84,8 @@ def _rows(scores: Mapping[str, Entry]) -> list[str]:
         lines.append("  * chance-level: no better than guessing")
     cut = {score["truncated"] for score in scores.values() if score["truncated"]}
     if cut:
-        many = f"{min(cut):,}" if len(cut) == 1 else f"{min(cut):,} to {max(cut):,}"
-        lines.append(f"  {many} items are longer than the context and were cut on the left")
+        many = count(min(cut), "item") if len(cut) == 1 else f"{min(cut):,} to {max(cut):,} items"
+        lines.append(f"  cut on the left, being longer than the context: {many}")
     return lines
 
 
@@ -126,8 +127,7 @@ def _difference(each: Entry) -> list[str]:
     unit = "" if each["unit"] in ("share", "nats per token") else f" {each['unit']}"
     head = f"    {each['task']} {each['metric']}"
     value = f"{each['mean']:+.4f} [{each['low']:+.4f}, {each['high']:+.4f}]{unit}  {DECISIONS[each['decision']]}"
-    items = "windows" if each["task"] == "text" else "items"
-    detail = f"p {each['p']:.3g}, {each['items']:,} {items}"
+    detail = f"p {each['p']:.3g}, {count(each['items'], 'window' if each['task'] == 'text' else 'item')}"
     detail += f", {each['seeds']} seeds" if each["seeds"] > 1 else ""
     if "only_arm" in each:
         detail += f"; right alone: {each['only_arm']} and {each['only_baseline']} (McNemar)"

@@ -14,6 +14,7 @@ from ..training.fit import Fit, fit, main_memory
 from ..training.origin import Allowed
 from ..training.recipe import Recipe
 from ..training.recipe_files import RecipeFile
+from ..wording import count
 from .options import Switch, argument, given_options
 from .recipes import RecipeOptions, chosen_recipe, parse_over_recipe, recipe_options, vocab_size
 
@@ -135,7 +136,7 @@ def _verify(recipe: Recipe, run: Path, options: Train) -> int:
         print(json.dumps(asdict(proof) | {"holds": proof.holds}))
         return 0 if proof.holds else 3
     for comparison in proof.comparisons:
-        counts = f"{comparison.lines} lines of metrics, {comparison.tensors} tensors"
+        counts = f"{count(comparison.lines, 'line')} of metrics, {count(comparison.tensors, 'tensor')}"
         print(f"{comparison.name}: {'they differ' if comparison.differences else 'the same bit for bit'} ({counts})")
         for difference in comparison.differences:
             print(f"  {difference}")

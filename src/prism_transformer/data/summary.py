@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..files import size_text
+from ..wording import count
 from .corpus import SPLITS, Counts, Manifest, SourceInfo
 from .encode import Encoded, Survey
 from .sources import Sources
@@ -77,8 +78,8 @@ def most_frequent(tokenizer: Tokenizer, id_counts: npt.NDArray[np.int64]) -> tup
 def survey_lines(sources: Sources, found: Survey) -> list[str]:
     """What was read and what was skipped."""
     skipped = {"empty document": found.empty, "hidden file": sources.hidden, "binary file": sources.binary}
-    some = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in skipped.items() if count)
-    lines = [f"text: {size_text(found.sizes.sum())} in {len(found.sizes):,} documents"]
+    some = ", ".join(count(number, kind) for kind, number in skipped.items() if number)
+    lines = [f"text: {size_text(found.sizes.sum())} in {count(len(found.sizes), 'document')}"]
     if some:
         lines.append(f"skipped: {some}")
     if found.replaced:

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from ..errors import InputError
 from ..model.head_schedule import HeadSchedule, RuleResult
+from ..wording import count
 
 Device = Literal["cuda", "cuda-consumer", "mps", "cpu"]
 """cuda-consumer: compute capability 8.6 to 8.9 and 12.x (GeForce and workstation cards since 2020)."""
@@ -71,14 +72,14 @@ def _staircase(schedule: HeadSchedule, base: int) -> RuleResult:
     if off:
         heads, layers = off[0]
         more = f" (and {len(off) - 1} more)" if len(off) > 1 else ""
-        held = f"the step of {_count(heads, 'head')} holds {_count(layers, 'layer')}{more}"
+        held = f"the step of {count(heads, 'head')} holds {count(layers, 'layer')}{more}"
         return RuleResult("staircase", "warn", f"{held}; the guideline is {low} to {high} layers a step")
     return RuleResult("staircase", "pass", f"every step before the base holds {low} to {high} layers")
 
 
 def _baseline(schedule: HeadSchedule, base: int) -> RuleResult:
     kept, total = schedule.heads.count(base), schedule.n_layers
-    found = f"{kept} of {_count(total, 'layer')} have the base's {_count(base, 'head')}"
+    found = f"{kept} of {count(total, 'layer')} have the base's {count(base, 'head')}"
     if 2 * kept < total:
         return RuleResult("baseline", "warn", f"{found}; the guideline is at least half")
     return RuleResult("baseline", "pass", f"{found}, at least half")
@@ -134,7 +135,3 @@ def _tensor_parallel(schedule: HeadSchedule, size: int | None) -> RuleResult:
     if limit == 1:
         return RuleResult("tensor-parallel", "warn", "the gcd of the heads is 1: no devices can share them evenly")
     return RuleResult("tensor-parallel", "pass", f"up to {limit} devices can share the heads evenly (their gcd)")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -12,6 +12,7 @@ from ..model.head_schedule import HeadSchedule
 from ..study.estimate import EVALUATION_COST, Estimate, check_disk, duration
 from ..study.plan import RunKey
 from ..study.planning import estimator
+from ..wording import count
 from .studies import PlannedStudy, finished, identity
 
 
@@ -139,7 +140,8 @@ def plan_lines(plan: Plan, out: Path) -> list[str]:
         names = " and ".join(target.name for target in study.targets)
         done = len(study.runs) - len(each.missing)
         known = f", {done} of them finished or shared" if done else ""
-        lines.append(f"{names}: {len(study.runs)} runs, {len(study.arms)} arms x {study.settings.seeds} seeds{known}")
+        seeds = count(study.settings.seeds, "seed")
+        lines.append(f"{names}: {len(study.runs)} runs, {len(study.arms)} arms x {seeds}{known}")
         lines += [f"  {arm.name:{_width(study)}}  {arm.schedule}" for arm in study.arms]
     lines += ["", f"scale: {plan.scale}, {short(whole.parameters)} parameters, heads of {_head_dims(plan)} dimensions"]
     lines.append(

@@ -14,6 +14,7 @@ from ..study.report import REPRODUCTION
 from ..study.results import read_results
 from ..study.runner import Progress, run_study
 from ..study.zero_shot import label, read_zero_shot
+from ..wording import count
 from .scoring import computation, score_study
 from .sections import section
 from .studies import PlannedStudy, take_over
@@ -70,7 +71,7 @@ def reproduce(
             say=watch.say,
         )
         if taken := take_over(study):
-            watch.say(f"{taken} runs of {study.folder} are those of its neighbours")
+            watch.say(f"{count(taken, 'run')} of {study.folder} taken over from its neighbours")
         if _train(study, deadline, watch):
             _measure(study, planned, scale, eval_data, watch)
         found += write_sections(study, planned, scale)

@@ -18,6 +18,7 @@ from ..study.plan import StudySettings
 from ..study.runner import job_count
 from ..training.recipe import DeviceSettings, Recipe
 from ..training.text import data_sentences
+from ..wording import count
 from .budget import Prices
 from .candidates import Candidate, choose, references, total
 from .ladder import Ladder, affordable, ladder_of
@@ -100,10 +101,10 @@ def price(
     evaluated = evaluated_tokens(recipe, validation_tokens)
     prices = Prices(ladder.budget.unit, speed.tokens_per_second * jobs, evaluated)
     if settings.method == "grid":
-        count = total(space)
+        tried = total(space)
     else:
-        count = affordable(ladder, prices, total(space)) if settings.candidates is None else settings.candidates
-    ladder = replace(ladder, candidates=choose(space, count, draw=settings.draw))
+        tried = affordable(ladder, prices, total(space)) if settings.candidates is None else settings.candidates
+    ladder = replace(ladder, candidates=choose(space, tried, draw=settings.draw))
     affordable(ladder, prices, len(ladder.candidates))  # a number that the user gave, or a whole grid
     return Priced(ladder=ladder, prices=prices, speed_source=speed.source, space_size=space.count, jobs=jobs)
 
@@ -113,10 +114,10 @@ def describe(priced: Priced, settings: SearchSettings) -> list[str]:
     ladder, prices, budget = priced.ladder, priced.prices, priced.ladder.budget
     outside = sum(not each.in_space for each in ladder.candidates)
     beside = f", {outside} of them references outside of it" if outside else ""
-    lines = [f"space: {priced.space_size:,} legal schedules; {len(ladder.candidates):,} are tried{beside}"]
+    lines = [f"space: {count(priced.space_size, 'legal schedule')}; {len(ladder.candidates):,} are tried{beside}"]
     for k, (tokens, runs) in enumerate(ladder.planned(), start=1):
         which = "round 1" if k == 1 else f"round {k}, if half are dropped"
-        lines.append(f"{which}: {runs:,} runs of {tokens:,} tokens")
+        lines.append(f"{which}: {count(runs, 'run')} of {tokens:,} tokens")
     seconds = replace(prices, unit="seconds")
     lines.append(
         f"end: at the most {ladder.end_price(replace(prices, unit='runs')):.0f} runs of {ladder.lengths[-1]:,} tokens, "

@@ -12,7 +12,8 @@ from ..files import RESULTS, write_json
 from ..study.decisions import Pairs, judge
 from ..study.measured import Endpoint
 from ..study.statistics import MIN_PAIRS
-from ..study.wording import count, listed, percent, signed
+from ..study.wording import percent, signed
+from ..wording import count, listed
 from .budget import busy_seconds
 from .candidates import BASELINE, PRISM, Candidate, widening
 from .elimination import Judged, order

@@ -12,6 +12,7 @@ from ..study.plan import StudySettings
 from ..study.runner import crowding, gpu_count, job_count
 from ..study.workers import Workers
 from ..training.recipe import Recipe
+from ..wording import count
 from .begin import open_search
 from .settings import SearchSettings
 
@@ -80,14 +81,14 @@ def run_search(
         say(f"the search in {search.folder} is finished: nothing is left to train")
         return
     if ended := len(state.ended):
-        say(f"{ended} runs are finished: going on")
+        say(f"{count(ended, 'run')} finished before: going on")
     device = search.plan.recipe.device
-    count = job_count(StudySettings(jobs=jobs), device)
-    if warning := crowding(count, device):
+    processes = job_count(StudySettings(jobs=jobs), device)
+    if warning := crowding(processes, device):
         say(warning)
     gpus = gpu_count() if device.device in ("auto", "cuda") else 0
     with _storage_variable(storage), Workers(search.folder, gpus=gpus, module=MODULE) as workers:
-        workers.start(count)
+        workers.start(processes)
         while workers.are_alive():
             for sentence in workers.sentences():
                 say(sentence)

@@ -10,6 +10,7 @@ from rich.text import Text
 from ..study.estimate import duration
 from ..study.table import DECISIONS
 from ..study.wording import plain, signed
+from ..wording import count
 
 ROWS = 12
 """of the ranking that are shown; results.json has all of them"""
@@ -89,11 +90,9 @@ def _final(results: Mapping[str, Any]) -> Table:
 
 def _cost(results: Mapping[str, Any]) -> str:
     cost = results["cost"]
-    taken = f", {cost['taken_up']} taken up again" if cost["taken_up"] else ""
-    return (
-        f"cost: {cost['runs']} runs{taken}, {cost['tokens']:,} tokens of training, {duration(cost['seconds'])} by "
-        f"{cost['workers']} worker{'s' if cost['workers'] != 1 else ''}"
-    )
+    runs = count(cost["runs"], "run") + (f", {cost['taken_up']} taken up again" if cost["taken_up"] else "")
+    workers = count(cost["workers"], "worker")
+    return f"cost: {runs}, {cost['tokens']:,} tokens of training, {duration(cost['seconds'])} by {workers}"
 
 
 def _millions(tokens: int) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..training.run_lock import is_held
+from ..wording import count
 from .estimate import duration
 from .folder import Study, status_of
 from .plan import RunKey
-from .wording import count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,12 @@ from ..errors import InputError
 from ..files import read_json, size_text
 from ..settings import to_mapping
 from ..training.metrics import ENVIRONMENT
+from ..wording import count
 from .estimate import duration
 from .folder import Study
 from .measured import RunResult
 from .planning import plan_of
-from .wording import count, plain
+from .wording import plain
 
 SMALL_VALIDATION = 50_000
 """Tokens below which the noise of the validation text itself is worth a word: about 0.5 % of the loss and more."""

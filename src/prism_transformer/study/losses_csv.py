@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from ..errors import InputError
 from ..model.head_schedule import HeadSchedule
 from ..settings import nearest
+from ..wording import count, listed
 from .measured import ArmInfo, Endpoint, Evaluation, Role, RunResult
-from .wording import count, listed
 
 REQUIRED = ("arm", "seed", "step", "tokens", "loss")
 OPTIONAL = ("heads", "lr", "seconds", "tokens_per_second")

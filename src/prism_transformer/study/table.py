@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .wording import listed, plain, signed, speed_caveat
+from ..wording import listed
+from .wording import plain, signed, speed_caveat
 
 DECISIONS = {
     "lower": ("lower", "green"),

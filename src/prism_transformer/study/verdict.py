@@ -6,8 +6,9 @@ Words for somebody who has never seen this tool: what was found, how large it is
 from collections.abc import Mapping
 from typing import Any
 
+from ..wording import count, listed
 from .decisions import NOT_CORRECTED
-from .wording import count, listed, percent, percent_digits, signed, tokens_factor
+from .wording import percent, percent_digits, signed, tokens_factor
 
 Results = Mapping[str, Any]
 

@@ -1,7 +1,7 @@
 """Figures as people read them; the same in the verdict, the table and the page."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 NOTABLE = 0.05
@@ -36,15 +36,6 @@ def percent(share: float | None, digits: int | None = None, *, sign: bool = True
 def percent_digits(low: float | None, high: float | None) -> int | None:
     """The digits in which an interval of shares, its ends and its middle are all written."""
     return None if low is None or high is None or low == high else decimals((high - low) * 100, least=1)
-
-
-def count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def listed(names: Sequence[str]) -> str:
-    """a, b and c."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def tokens_factor(factor: float) -> str:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from ..errors import InputError
 from ..files import read_json
+from ..wording import count
 from .build import shared_corpus
 from .device import choose_device, torch_settings_kept
 from .loop import begin_or_recognise, opened, silent
@@ -130,7 +131,7 @@ def line_differences(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[s
         differing = [f"{key} {a.get(key)} and {b.get(key)}" for key in _COMPARED if a.get(key) != b.get(key)]
         if differing:
             return [f"first in the line of step {a['step']}: {', '.join(differing)}"]
-    return [] if len(one) == len(other) else [f"{len(one)} lines against {len(other)}"]
+    return [] if len(one) == len(other) else [f"{count(len(one), 'line')} against {len(other)}"]
 
 
 def tensor_differences(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> list[str]:
