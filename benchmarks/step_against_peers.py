@@ -11,8 +11,9 @@ backward, clipping and AdamW. Each side has a process of its own, as its users w
 memory that it frees, as `prism train` does. Processes are restarted: where their memory happens to lie is part of the
 error.
 
---same-allocator gives the peer the kept memory too; --compile compiles it, and the layers here as well. --memory runs
-one step of each side alone, where both together take more memory than there is.
+--same-allocator gives the peer the kept memory too; --compile compiles it, and the layers here as well; --recompute is
+the setting of that name, here alone. --memory runs one step of each side alone, where both together take more memory
+than there is.
 """
 
 import argparse
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=6, help="pairs of fresh processes")
     parser.add_argument("--same-allocator", action="store_true", help="the peer keeps its freed memory too")
     parser.add_argument("--compile", action="store_true", help="both compiled")
+    parser.add_argument("--recompute", action="store_true", help="layers here are computed twice, to save memory")
     parser.add_argument("--memory", action="store_true", help="only the peak memory, of each side alone")
     parser.add_argument("--side", choices=["peer", "here"], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -116,7 +118,8 @@ def command(side: str, size: Size, options: argparse.Namespace) -> list[str]:
     words = [__file__, "--side", side, "--sizes", size.name, "--peer", options.peer]
     words += ["--nanogpt", str(options.nanogpt)] if options.nanogpt else []
     words += ["--dtype", options.dtype, "--threads", str(options.threads), "--clock", options.clock]
-    flags = {"--same-allocator": options.same_allocator, "--compile": options.compile}
+    names = ("same_allocator", "compile", "recompute")
+    flags = {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
     return words + [flag for flag, given in flags.items() if given]
 
 
@@ -132,7 +135,7 @@ def prepare(size: Size, options: argparse.Namespace) -> Prepared:
 def our_step(size: Size, options: argparse.Namespace) -> Prepared:
     keep_freed_memory()
     recipe = make_recipe(size, schedule="uniform", dtype=options.dtype, threads=options.threads)
-    recipe = replace(recipe, device=replace(recipe.device, compile=options.compile))
+    recipe = replace(recipe, device=replace(recipe.device, compile=options.compile, recompute=options.recompute))
     return training_step(recipe, size), {"flops": recipe.model.cost(size.vocab_size).matmul_flops_per_token}
 
 

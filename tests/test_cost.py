@@ -91,6 +91,13 @@ def test_training_memory_in_fp32_and_untied() -> None:
     assert memory.logits == 16 * 10 * 12
 
 
+def test_recomputing_keeps_the_largest_layer_and_the_input_of_each() -> None:
+    sizes: dict[str, Any] = {"vocab_size": 10, "context": 16, "intermediate_size": 20, "micro_batch": 6}
+    memory = training_memory(HeadSchedule([1, 4], d_model=8), recompute=True, **sizes)
+    # per token: one layer of (10 x 8 + 4 x 20) x 2 bytes with 4 heads, 2 inputs of 8 x 2 bytes, the last norm's 48
+    assert memory.activations == 96 * (320 + 4 * 4 + 32 + 48)
+
+
 def test_agrees_with_what_the_model_itself_holds() -> None:
     torch = pytest.importorskip("torch")
     from prism_transformer.model import PrismConfig, PrismForCausalLM

@@ -126,18 +126,22 @@ def training_memory(
     micro_batch: int,
     tied: bool = True,
     activation_bytes: int = 2,
+    recompute: bool = False,
 ) -> TrainingMemory:
-    """Estimate for AdamW with fp32 weights, gradients and moments, no recomputation and a fused attention kernel.
+    """Estimate for AdamW with fp32 weights, gradients and moments, and a fused attention kernel.
 
     Activations kept for the backward pass, per token and layer: 10 d + 4 m values of `activation_bytes` (2 under bf16
     autocast, 4 in fp32): input, normalised value and output of both norms, q, k, v, attention's output; gate, up,
-    silu(gate) and their product; and one fp32 softmax normaliser per head. The final norm keeps 3 d. Logits are counted
-    for the plain loss: their values, the fp32 log-probabilities and the fp32 gradient.
+    silu(gate) and their product; and one fp32 softmax normaliser per head. The final norm keeps 3 d. With `recompute`
+    all of it is kept of one layer at a time, the largest, and d values of each. Logits are counted for the plain loss:
+    their values, the fp32 log-probabilities and the fp32 gradient.
     """
     cost = model_cost(schedule, vocab_size=vocab_size, context=context, intermediate_size=intermediate_size, tied=tied)
     tokens = micro_batch * context
     layer_bytes = (10 * schedule.d_model + 4 * intermediate_size) * activation_bytes
-    per_token = sum(layer_bytes + 4 * heads for heads in schedule.heads) + 3 * schedule.d_model * activation_bytes
+    layers = [layer_bytes + 4 * heads for heads in schedule.heads]
+    kept = max(layers) + len(layers) * schedule.d_model * activation_bytes if recompute else sum(layers)
+    per_token = kept + 3 * schedule.d_model * activation_bytes
     return TrainingMemory(
         weights=WEIGHT_BYTES * cost.parameters,
         gradients=WEIGHT_BYTES * cost.parameters,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from prism_transformer.training.fit import choose_way, fit, rank_memory
-from prism_transformer.training.recipe import DeviceSettings, ModelSettings, Recipe, TrainingSettings
+from prism_transformer.training.recipe import DeviceSettings, ModelSettings, Recipe, TrainingSettings, with_training
+from prism_transformer.training.recipe_files import load_recipe
 
 GIB = 2**30
 LARGE = Recipe(
@@ -59,6 +60,17 @@ def test_it_fits_or_says_what_would():
     assert fit(fitting, VOCAB, ranks=8, device_bytes=24 * GIB, on_cpu=False, low=True).fits
     smaller = fit(LARGE, VOCAB, ranks=8, device_bytes=20 * GIB, on_cpu=False, low=True)
     assert not smaller.fits and smaller.way == "fsdp"
+
+
+def test_where_no_micro_batch_fits_recomputing_is_named_where_it_does():
+    """Of one sequence at 124M in fp32, 12 layers of activations are 678 MB more than one layer and 12 inputs."""
+    recipe = with_training(load_recipe("small").recipe, micro_batch=1)
+    sizes = {"ranks": 1, "on_cpu": True, "low": False}
+    whole = fit(recipe, 50_257, device_bytes=10**12, **sizes).memory.total
+    tight = fit(recipe, 50_257, device_bytes=int((whole - 500e6) / 0.9), **sizes)
+    assert not tight.fits and tight.remedy == "with --recompute it does"
+    recomputed = replace(recipe, device=replace(recipe.device, recompute=True))
+    assert fit(recomputed, 50_257, device_bytes=int((whole - 500e6) / 0.9), **sizes).fits
 
 
 def test_where_no_micro_batch_fits_more_devices_are_named_with_which_it_does():

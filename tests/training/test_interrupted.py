@@ -288,13 +288,15 @@ def test_names_and_numbers_of_a_compiled_model_are_those_of_a_plain_one(tmp_path
         assert list(model.state_dict()) == list(plain.state_dict())
         model.load_state_dict(plain.state_dict())
     two = replace(with_training(short, tokens=2 * 64), device=replace(short.device, compile=True))
-    run(two, tmp_path / "compiled", corpus)
     plainly = replace(two, device=replace(two.device, compile=False))
+    run(two, tmp_path / "compiled", corpus)
+    run(replace(two, device=replace(two.device, recompute=True)), tmp_path / "recomputed", corpus)
     run(plainly, tmp_path / "plain", corpus)
-    for a, b in zip(records(tmp_path / "compiled"), records(tmp_path / "plain"), strict=True):
-        assert {k: v for k, v in a.items() if k != "batches"} == pytest.approx(
-            {k: v for k, v in b.items() if k != "batches"}, rel=1e-5
-        )
+    for name in ("compiled", "recomputed"):
+        for a, b in zip(records(tmp_path / name), records(tmp_path / "plain"), strict=True):
+            assert {k: v for k, v in a.items() if k != "batches"} == pytest.approx(
+                {k: v for k, v in b.items() if k != "batches"}, rel=1e-5
+            )
     with pytest.raises(InputError, match=r"device\.compile: True -> False"):
         train(plainly, tmp_path / "compiled", corpus=corpus, say=quiet)
 

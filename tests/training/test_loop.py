@@ -17,6 +17,7 @@ from prism_transformer.data import DataSettings, train_windows
 from prism_transformer.errors import DivergedError, InputError, RunError, Stopped
 from prism_transformer.evaluation.loss import text_loss, token_losses
 from prism_transformer.files import read_json
+from prism_transformer.model.modeling_prism import PrismMLP
 from prism_transformer.training import session, state
 from prism_transformer.training.build import new_model
 from prism_transformer.training.device import torch_settings_kept
@@ -122,6 +123,15 @@ def test_micro_batches_change_nothing_but_the_rounding(tmp_path, logged, corpus,
         assert one == pytest.approx(other, rel=1e-4)
     for name, tensor in tensors(outs[0], 6).items():
         torch.testing.assert_close(tensor, tensors(outs[1], 6)[name], rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_recomputed_layers_train_bit_for_bit_the_same(tmp_path, logged, corpus, unbroken_logged, monkeypatch):
+    again = []
+    monkeypatch.setattr(PrismMLP, "forward", lambda mlp, x, whole=PrismMLP.forward: again.append(mlp) or whole(mlp, x))
+    run(replace(logged, device=replace(logged.device, recompute=True)), tmp_path / "run", corpus)
+    assert_same_run(tmp_path / "run", unbroken_logged)
+    per_step = logged.accumulation() * logged.model.layers
+    assert len(again) >= 2 * logged.steps * per_step, "each layer was computed twice in training"
 
 
 def test_evaluating_often_or_once_leaves_training_bit_for_bit_the_same(tmp_path, logged, corpus, unbroken_logged):

@@ -39,7 +39,7 @@ def alone(whole, corpus, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def group(whole, corpus, tmp_path_factory) -> dict[str, Path]:
-    """The same run on 2 ranks by DDP and FSDP2, on 4 by DDP, and both ways in bfloat16."""
+    """The same run on 2 ranks by DDP and FSDP2, on 4 by DDP, and both ways in bfloat16 and with layers recomputed."""
     folder = tmp_path_factory.mktemp("group")
     low = with_training(whole, tokens=8 * 64)
     runs = {
@@ -47,6 +47,8 @@ def group(whole, corpus, tmp_path_factory) -> dict[str, Path]:
         "fsdp": whole,
         "ddp bfloat16": spread(low, "ddp", dtype="bfloat16"),
         "fsdp bfloat16": spread(low, "fsdp", dtype="bfloat16"),
+        "ddp recomputed": spread(whole, "ddp", recompute=True),
+        "fsdp recomputed": spread(whole, "fsdp", recompute=True),
     }
     runs["fsdp"] = spread(whole, "fsdp")
     outs = {name: folder / name for name in [*runs, "4"]}
@@ -65,7 +67,7 @@ def assert_equal_but_for_rounding(one: Path, other: Path, rel: float = 1e-5) -> 
         assert a == pytest.approx(b, rel=rel)
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp", "4"])
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "4", "ddp recomputed", "fsdp recomputed"])
 def test_losses_and_norms_are_those_of_one_process(group, alone, name):
     assert_equal_but_for_rounding(group[name], alone)
     assert min(line["grad_norm"] for line in records(alone) if "grad_norm" in line) < 1.0  # clipped and not

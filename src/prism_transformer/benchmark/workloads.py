@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from transformers import StaticCache
 
-from ..kernels.choose import use_fast_generation, use_fast_paths
+from ..kernels.choose import use_fast_generation
 from ..model.modeling_prism import PrismForCausalLM
+from ..training.build import make_ready
 from ..training.device import Device
 from ..training.optimizer import make_optimizer
 from ..training.recipe import Recipe
@@ -38,7 +39,7 @@ def build_model(recipe: Recipe, device: Device, *, vocab_size: int) -> PrismForC
         torch.manual_seed(0)
         model = PrismForCausalLM(recipe.model.config(vocab_size))
     nn.Module.to(model, device.device)
-    use_fast_paths(model, device.device, device.dtype)
+    make_ready(model, recipe.device, device)
     return model
 
 

@@ -115,7 +115,12 @@ def make_plan(
     recipe = first.recipe
     memory = [
         arm.recipe(recipe, seed=0, lr=recipe.optimizer.lr)
-        .model.memory(vocab_size, micro_batch=recipe.training.micro_batch, activation_bytes=4)
+        .model.memory(
+            vocab_size,
+            micro_batch=recipe.training.micro_batch,
+            activation_bytes=4,
+            recompute=recipe.device.recompute,
+        )
         .total
         for study in studies
         for arm in study.arms

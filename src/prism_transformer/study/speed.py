@@ -6,8 +6,8 @@ import torch
 
 from ..benchmark.peak import product_rate
 from ..benchmark.timing import seconds_of
-from ..kernels.choose import use_fast_paths
 from ..model.modeling_prism import PrismForCausalLM
+from ..training.build import make_ready
 from ..training.device import choose_device
 from ..training.optimizer import make_optimizer
 from ..training.recipe import DeviceSettings, Recipe
@@ -35,7 +35,7 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
     device = choose_device(recipe.device)
     model = PrismForCausalLM(recipe.model.config(vocab_size))
     torch.nn.Module.to(model, device.device)
-    use_fast_paths(model, device.device, device.dtype)
+    make_ready(model, recipe.device, device)
     optimizer = make_optimizer(model, recipe.optimizer)
     shape = (sequences, recipe.model.context + 1)
     ids = torch.randint(vocab_size, shape, device=device.device)

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from ..data import Corpus, prepare
 from ..errors import InputError
+from ..kernels.choose import use_fast_paths
 from ..model.modeling_prism import PrismForCausalLM
 from .beginning import weights_of_another_run
+from .device import Device
 from .origin import Origin
-from .recipe import Recipe
+from .recipe import DeviceSettings, Recipe
 from .saving import check_space
 from .state import Position, RunFolder
 from .world import World
@@ -92,6 +96,15 @@ def under_schedule(model: PrismForCausalLM | None, recipe: Recipe, corpus: Corpu
     other = new_model(recipe, corpus)
     other.load_state_dict(model.state_dict())
     return other
+
+
+def make_ready(model: PrismForCausalLM, settings: DeviceSettings, device: Device) -> None:
+    """Give a model on its device what it trains with there: the fast paths, and layers that are computed twice."""
+    use_fast_paths(model, device.device, device.dtype)
+    if settings.recompute:
+        for layer in model.model.layers:  # as transformers does, which names its method otherwise in each version
+            layer.gradient_checkpointing = True
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
 
 def compile_layers(model: PrismForCausalLM, *, sharded: bool) -> None:

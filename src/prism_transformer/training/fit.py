@@ -8,7 +8,7 @@ accumulates all of them, not a share.
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ..cost import MOMENT_BYTES, WEIGHT_BYTES
@@ -55,7 +55,12 @@ class RankMemory:
 def rank_memory(recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: bool, plain_loss: bool) -> RankMemory:
     """`low`: products in bfloat16; `plain_loss`: the loss holds the logits of a whole micro-batch."""
     micro_batch, model = recipe.training.micro_batch, recipe.model
-    whole = model.memory(vocab_size, micro_batch=micro_batch, activation_bytes=2 if low else 4)
+    whole = model.memory(
+        vocab_size,
+        micro_batch=micro_batch,
+        activation_bytes=2 if low else 4,
+        recompute=recipe.device.recompute,
+    )
     cost, shares = model.cost(vocab_size), ranks if way == "fsdp" else 1
     gathered, gradients = 0, whole.gradients
     if way == "fsdp":
@@ -108,7 +113,13 @@ def fit(recipe: Recipe, vocab_size: int, *, ranks: int, device_bytes: int, on_cp
         fitting = [
             size for size in smaller if needed(with_training(recipe, micro_batch=size), way, ranks).total <= usable
         ]
-        remedy = f"with micro_batch={max(fitting)} it does" if fitting else _sharded_remedy(recipe, needed, usable)
+        recomputed = replace(recipe, device=replace(recipe.device, recompute=True))
+        if fitting:
+            remedy = f"with micro_batch={max(fitting)} it does"
+        elif needed(recomputed, way, ranks).total <= usable:
+            remedy = "with --recompute it does"
+        else:
+            remedy = _sharded_remedy(recipe, needed, usable)
     return Fit(
         ranks=ranks,
         way=way,

@@ -67,11 +67,16 @@ class ModelSettings:
     def cost(self, vocab_size: int) -> Cost:
         return model_cost(self.head_schedule(), **self._sizes(vocab_size))
 
-    def memory(self, vocab_size: int, *, micro_batch: int, activation_bytes: int) -> TrainingMemory:
+    def memory(
+        self, vocab_size: int, *, micro_batch: int, activation_bytes: int, recompute: bool = False
+    ) -> TrainingMemory:
         """Estimated bytes of one training step on one device."""
-        sizes = self._sizes(vocab_size)
         return training_memory(
-            self.head_schedule(), micro_batch=micro_batch, activation_bytes=activation_bytes, **sizes
+            self.head_schedule(),
+            micro_batch=micro_batch,
+            activation_bytes=activation_bytes,
+            recompute=recompute,
+            **self._sizes(vocab_size),
         )
 
     def _sizes(self, vocab_size: int) -> dict[str, Any]:
@@ -174,6 +179,9 @@ class DeviceSettings:
     auto: ddp where the model with its optimizer takes less than half of a device."""
     compile: bool = False
     """Compile each layer with torch.compile."""
+    recompute: bool = False
+    """Keep of each layer only its input and compute the rest again on the way back: the same numbers in far less
+    memory, for about a third more time."""
     threads: int | None = None
     """CPU threads; default: as many as torch takes."""
 

@@ -21,9 +21,8 @@ from ..data.corpus import Corpus
 from ..errors import DivergedError, RunError, Stopped
 from ..evaluation.loss import document_losses, text_loss, token_losses
 from ..files import write_json
-from ..kernels.choose import use_fast_paths
 from ..settings import from_mapping
-from .build import Start, check_ranks_agree, compile_layers, read_start
+from .build import Start, check_ranks_agree, compile_layers, make_ready, read_start
 from .device import Device
 from .fit import choose_way
 from .metrics import Metrics, Stopwatch, Window
@@ -92,7 +91,7 @@ class Session:
         way = choose_way(asked, told["parameters"], ranks=ranks, gpu_bytes=self.device.memory())
         self.parallel = ParallelModel(start.model, way, self.device, self.world)
         self.model = self.parallel.model
-        use_fast_paths(self.model, self.device.device, self.device.dtype)
+        make_ready(self.model, self.recipe.device, self.device)
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
         if position.step:
             restore_optimizer(self.parallel, self.optimizer, start.optimizer)
