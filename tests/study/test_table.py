@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from prism_transformer.study.measured import ArmInfo
 from prism_transformer.study.results import analyse
 from prism_transformer.study.table import terminal_table
 
@@ -36,6 +37,16 @@ def test_a_row_by_hand() -> None:
     prism = next(line.split() for line in lines if line.startswith("prism"))
     # mean -.0144, half width 4.302653 x .0021 / sqrt(3) = .0052
     assert " ".join(prism) == "prism 1x1,2x1,4x2 3.3604 ± 0.0006 −0.0144 [−0.0196, −0.0092] 3/3 ×1.25 lower"
+
+
+def test_a_long_name_is_broken_before_its_settings() -> None:
+    tilted = ArmInfo(
+        name="prism@rope_width=base", heads=(1, 2, 4, 4), role="secondary", settings={"rope_width": "base"}
+    )
+    measured = runs(3, names=("uniform", "prism")) + [run(tilted.name, seed, 3.9) for seed in range(3)]
+    lines = shown(analyse([*arms(("uniform", "prism")), tilted], measured, endpoint(3)), 80).splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith("@rope_width"))
+    assert lines[first - 1].startswith("prism ") and lines[first + 1].startswith("=base")
 
 
 def test_runs_that_are_not_there_show_as_dashes_and_pairs() -> None:

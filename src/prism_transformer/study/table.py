@@ -1,5 +1,6 @@
 """The result of a study on a terminal: one row an arm, then its calibration and the verdict."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ def terminal_table(results: Mapping[str, Any], width: int = 80) -> RenderableTyp
     """The table, its notes and the verdict; fits `width` columns from 60 on."""
     table = Table(box=None, padding=(0, 1), collapse_padding=True, pad_edge=False, header_style="bold")
     is_narrow = width < NARROW
-    table.add_column("arm", overflow="fold", max_width=10 if is_narrow else width // 5)
+    table.add_column("arm", overflow="fold", max_width=_arm_width(width))
     table.add_column("heads", no_wrap=True)
     table.add_column("val loss", justify="right", no_wrap=True)
     table.add_column(f"minus{chr(10) if is_narrow else ' '}{results['baseline']}", justify="right", no_wrap=True)
@@ -36,8 +37,15 @@ def terminal_table(results: Mapping[str, Any], width: int = 80) -> RenderableTyp
     return Group(table, Text(_legend(results), style="dim"), *_closing(results))
 
 
+def _arm_width(width: int) -> int:
+    return 10 if width < NARROW else width // 5
+
+
 def _row(name: str, arm: Mapping[str, Any], results: Mapping[str, Any], width: int) -> list[str | Text]:
     entry = results["differences"].get(name)
+    if len(name) > (limit := _arm_width(width)):
+        parts = re.split("(?=[@=])", name)
+        name = "\n".join(part if len(part) < limit else part.replace("_", "\n_") for part in parts)
     loss = plain(arm["mean"])
     if arm["sd"] is not None:
         loss += f"{' ' if width >= WIDE else chr(10)}± {plain(arm['sd'])}"
