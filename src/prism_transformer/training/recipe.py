@@ -181,7 +181,7 @@ class DeviceSettings:
     """Compile each layer with torch.compile."""
     recompute: bool = False
     """Keep of each layer only its input and compute the rest again on the way back: the same numbers in far less
-    memory, for about a third more time."""
+    memory, for about a quarter more time."""
     threads: int | None = None
     """CPU threads; default: as many as torch takes."""
 
