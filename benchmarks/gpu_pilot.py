@@ -166,8 +166,8 @@ def curves(found: Losses) -> Figure:
     with mpl.rc_context(styled(LIGHT)):
         figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True)
-        for arm, (colour, dashes) in series_style(ARMS).items():
-            line = {"color": LIGHT[colour], "ls": dashes, "lw": 1.8}
+        for arm, (colour, dashes) in series_style(ARMS, LIGHT).items():
+            line = {"color": colour, "ls": dashes, "lw": 1.8}
             above.plot(*zip(*sorted(found[arm].values()), strict=True), label=arm, **line)
             common = sorted(found[arm].keys() & found["uniform"].keys())
             tokens = [found[arm][step][0] for step in common]

@@ -72,7 +72,7 @@ def test_the_small_recipes_leave_a_core_to_each_run(name: str) -> None:
 def test_the_paper_s_studies_dry_run(name: str, dry_run) -> None:
     plan = dry_run("compare", name)
     file = load_recipe(name)
-    arms = {"paper/ablation": 9, "paper/controls": 9, "paper/rehearsal": 2, "paper/shape": 9}[name]
+    arms = {"paper/ablation": 9, "paper/controls": 11, "paper/rehearsal": 2, "paper/shape": 9}[name]
     assert (plan["arms"], plan["runs"]) == (arms, arms * file.study["seeds"])
     if name in ("paper/ablation", "paper/controls"):
         assert file.recipe == load_recipe("small").recipe, "its base, unchanged"

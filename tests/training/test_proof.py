@@ -104,7 +104,7 @@ def test_repetitions_that_differ_are_told(copy, monkeypatch):
 
 
 def test_lines_and_tensors_that_only_one_has():
-    assert line_differences([{"step": 1}], []) == ["1 lines against 0"]
+    assert line_differences([{"step": 1}], []) == ["1 line against 0"]
     assert line_differences([{"step": 1}], [{"step": 2}]) == ["a line of step 1 against one of step 2"]
     one = {"a": torch.zeros(2), "b": torch.zeros(2)}
     assert tensor_differences(one, {"a": torch.zeros(2)}) == ["1 tensors differ, first b: only one has it"]
