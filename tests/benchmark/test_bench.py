@@ -86,7 +86,8 @@ def test_what_a_benchmark_finds(found):
     assert found["baseline"] == "uniform" and found["unfair"] == {} and found["peak"]["flops"] > 0
     for name, heads in (("uniform", [4, 4]), ("wide", [1, 4])):
         entry = found["arms"][name]
-        assert entry["heads_per_layer"] == heads and entry["kernels"]["training"] == ["flash", "flash"]
+        assert entry["heads_per_layer"] == heads
+        assert entry["kernels"] == {work: ["flash", "flash"] for work in ("training", "prefill", "decode")}
         for work in ("training", "prefill", "decode"):
             timed = entry[work]
             assert len(timed["seconds"]) == 3
@@ -94,6 +95,19 @@ def test_what_a_benchmark_finds(found):
             assert timed["share_of_peak"] == pytest.approx(share)
     ratio = found["ratios"]["wide"]["prefill"]
     assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
+
+
+@pytest.mark.parametrize("work", [prefill, decode])
+def test_the_model_that_is_looked_at_is_the_one_that_runs(work):
+    """In bfloat16 too, for which its weights are cast: a copy would run where nobody looks."""
+    recipe = replace(RECIPE, device=replace(RECIPE.device, dtype="bfloat16"))
+    device = choose_device(recipe.device)
+    model, called = build_model(recipe, device, vocab_size=V), []
+    run = work(model, recipe, device).run
+    for layer in model.model.layers:
+        layer.self_attn.register_forward_pre_hook(lambda *_: called.append(1))
+    run()
+    assert called and model.dtype == torch.bfloat16
 
 
 def test_no_share_of_an_unknown_peak_and_another_kernel_is_unfair(monkeypatch, tmp_path):

@@ -59,6 +59,8 @@ def test_the_pictures_are_written_as_files_where_asked(study: Path, capsys: pyte
         assert "#0000" not in (study / f"figures/{name}.svg").read_text()  # no placeholder colour is left
     assert run("study", "--figures", "--json") == 0
     json.loads(capsys.readouterr().out)
+    assert run("study", "--figures", "--brief") == 2
+    assert "leave one out" in capsys.readouterr().err
 
 
 def test_a_study_is_reported_as_far_as_it_is(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,8 @@ def test_a_sweep_is_every_wider_uniform_beside_the_baseline() -> None:
         *("uniform", "uniform-3", "uniform-4", "uniform-6", "uniform-8"),
         "prism",
     ]
+    wide = parse("uniform", "sweep@rope_width=head")  # a setting at its usual value: the baseline comes in once too
+    assert list(wide) == ["uniform", *(f"uniform-{n}@rope_width=head" for n in (3, 4, 6, 8))]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 Nothing here depends on what the tokens are: no data, no tokenizer and no trained weights are needed.
 """
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -67,12 +66,12 @@ def prefill(model: PrismForCausalLM, recipe: Recipe, device: Device) -> Workload
     context = recipe.model.context
     ids = torch.randint(_vocabulary(model), (1, context), device=device.device)
     cache = StaticCache(config=model.config, max_cache_len=context)
-    reader = _as_used(model, device)
+    _as_used(model, device)
 
     def read() -> None:
         cache.reset()
-        with _inference(reader):
-            reader(ids, cache=cache, use_cache=True, logits_to_keep=1)
+        with _inference(model):
+            model(ids, cache=cache, use_cache=True, logits_to_keep=1)
 
     cost = recipe.model.cost(_vocabulary(model))
     of_layers = cost.matmul_flops_per_token - cost.head_flops_per_token
@@ -85,15 +84,15 @@ def decode(model: PrismForCausalLM, recipe: Recipe, device: Device) -> Workload:
     count = min(DECODED, context - 1)
     ids = torch.randint(_vocabulary(model), (1, context - count), device=device.device)
     cache = StaticCache(config=model.config, max_cache_len=context)
-    writer = _as_used(model, device)
-    with _inference(writer):
-        first = writer(ids, cache=cache, use_cache=True, logits_to_keep=1).logits.argmax(-1)
+    _as_used(model, device)
+    with _inference(model):
+        first = model(ids, cache=cache, use_cache=True, logits_to_keep=1).logits.argmax(-1)
 
     def write() -> None:
         token = first
-        with _inference(writer):
+        with _inference(model):
             for _ in range(count):
-                token = writer(token, cache=cache, use_cache=True).logits.argmax(-1)
+                token = model(token, cache=cache, use_cache=True).logits.argmax(-1)
         cache.crop(-count)
 
     seen = replace(recipe.model, context=context - count // 2)
@@ -121,9 +120,10 @@ def _inference(model: PrismForCausalLM) -> Iterator[None]:
     model.train(was_training)
 
 
-def _as_used(model: PrismForCausalLM, device: Device) -> PrismForCausalLM:
-    """A copy with the weights as `prism generate` has them: nothing is cast at each token."""
-    found = copy.deepcopy(model)
-    nn.Module.to(found, device.dtype)
-    use_fast_generation(found, device.device, device.dtype)
-    return found
+def _as_used(model: PrismForCausalLM, device: Device) -> None:
+    """Bring the weights, in place, to where `prism generate` has them: nothing is cast at each token.
+
+    In place, since whoever looks at `model` while the workload runs must see what runs.
+    """
+    nn.Module.to(model, device.dtype)
+    use_fast_generation(model, device.device, device.dtype)

@@ -51,6 +51,8 @@ def main(argv: list[str]) -> int:
         raise InputError("give one study folder, or --from and a file of losses")
     if astray := [f"--{name}" for name in ("baseline", "primary", "out") if getattr(options, name) is not None]:
         raise InputError(f"{' and '.join(astray)} {'belongs' if len(astray) == 1 else 'belong'} to --from")
+    if options.brief and options.figures:
+        raise InputError("--brief judges nothing, so there is nothing for --figures to draw; leave one out")
     study = Study.open(options.study[0])
     if options.brief:
         found = brief(study)
