@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     from torch import nn
 
     from ..evaluation.loading import load
-    from ..kernels.choose import use_fast_generation
+    from ..kernels.choose import LAYOUT_PAYS, use_fast_generation
     from ..training.device import choose_device, torch_settings_kept
     from ..training.recipe import DeviceSettings
 
@@ -65,7 +65,8 @@ def main(argv: list[str]) -> int:
         device = choose_device(DeviceSettings(device=options.device, dtype=options.dtype))
         loaded = load(options.run, tokenizer=options.tokenizer)
         nn.Module.to(loaded.model, device.device, device.dtype)
-        use_fast_generation(loaded.model, device.device, device.dtype)
+        if options.prompts is None and options.max_tokens >= LAYOUT_PAYS:  # a file's prompts go in batches, not single
+            use_fast_generation(loaded.model, device.device, device.dtype)
         if loaded.identity.get("needs_training"):
             _say("warning: these weights are an initialisation under another head schedule; they need training")
         if options.prompts is None and not options.json:
