@@ -10,9 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from prism_transformer.cli import main as prism
 from prism_transformer.cli.schedule import main
 from prism_transformer.errors import InputError
 from prism_transformer.model.head_schedule import ScheduleError
+from prism_transformer.study import speed
 
 SMALL = ["--layers", "12", "--d-model", "768", "--heads", "12"]
 TEXT = "3x2,6x2,8x2,12x6"
@@ -49,9 +51,26 @@ def test_suggest_shows_the_schedule_its_controls_and_the_command(capsys: pytest.
 
     assert out.startswith(f"{TEXT}\n")
     assert "123.6M" in out
-    command = out[out.index("prism compare") :].split()
-    sizes = "--layers 12 --d-model 768 --heads 12 \\ --context 1024 --data TEXT"
-    assert command == f"prism compare {sizes} --arms uniform sweep prism reversed --dry-run".split()
+    command = out[out.index("prism compare") :].partition("\n\n")[0].replace("\\\n", "").split()
+    sizes = "--layers 12 --d-model 768 --heads 12 --context 1024 --data TEXT"
+    assert command == f"prism compare --recipe small {sizes} --arms uniform sweep prism reversed --dry-run".split()
+
+
+@pytest.mark.parametrize("sizes", ["4 64 4 64", "12 768 12 1024", "32 4096 32 8192"])
+def test_the_suggested_command_is_accepted(
+    sizes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of small models and large: a command that is refused tells nobody whether a schedule is better."""
+    monkeypatch.setattr(speed, "training_speed", lambda *_, **__: speed.Speed(1e5, "measured here"))
+    (tmp_path / "text.txt").write_text("A note about heads and layers. " * 2000, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    layers, d_model, heads, context = sizes.split()
+    model = ["--layers", layers, "--d-model", d_model, "--heads", heads, "--context", context]
+
+    command = run_json(capsys, "suggest", *model)["command"].replace("TEXT", "text.txt")
+
+    assert prism([*command.split()[1:]]) == 0
+    assert "reversed" in capsys.readouterr().out
 
 
 def test_suggest_says_when_there_is_no_legal_widening() -> None:

@@ -23,7 +23,7 @@ RUN = 960.0  # seconds of one run
 def at_100_tokens_a_second(recipe, settings):
     arms = parse_arms(settings.arms, recipe.model)
     return estimate(
-        recipe, arms, settings, vocab_size=50, validation_tokens=0, jobs=1, speed=Speed(100.0, "measured here")
+        recipe, arms, settings, vocab_size=50, text={"validation": 0}, jobs=1, speed=Speed(100.0, "measured here")
     )
 
 
@@ -66,13 +66,12 @@ def text_file(tmp_path, size):
 
 def test_tokens_of_a_text_from_its_size(tmp_path):
     data = text_file(tmp_path, 10_000)
-    assert text_tokens(data, 257, "train") == 8000
-    assert text_tokens(data, 257, "validation") == 1000
+    assert text_tokens(data, 257) == {"train": 8000, "validation": 1000, "test": 1000}
     capped = replace(data, held_out_bytes=500)
-    assert [text_tokens(capped, 257, split) for split in ("train", "validation", "test")] == [9000, 500, 500]
-    assert text_tokens(replace(data, paths=("-",)), 257, "train") is None
+    assert text_tokens(capped, 257) == {"train": 9000, "validation": 500, "test": 500}
+    assert text_tokens(replace(data, paths=("-",)), 257) == {}
     with pytest.raises(InputError, match="nowhere"):
-        text_tokens(replace(data, paths=(str(tmp_path / "nowhere"),)), 257, "train")
+        text_tokens(replace(data, paths=(str(tmp_path / "nowhere"),)), 257)
 
 
 def test_bytes_per_token_at_the_measured_vocabularies():

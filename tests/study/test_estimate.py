@@ -1,5 +1,7 @@
 """The figures of a plan, by hand."""
 
+from types import MappingProxyType
+
 import pytest
 
 from prism_transformer.errors import InputError
@@ -8,6 +10,7 @@ from prism_transformer.study.estimate import (
     EVALUATION_COST,
     START_SECONDS,
     Speed,
+    describe,
     duration,
     estimate,
     parse_duration,
@@ -21,11 +24,11 @@ TRAINING = TrainingSettings(tokens=3200, tokens_per_step=32, micro_batch=2, eval
 RECIPE = Recipe(model=MODEL, training=TRAINING)
 
 
-def make(settings=None, *, jobs=1, speed=100.0, validation_tokens=400):
+def make(settings=None, *, jobs=1, speed=100.0, text=MappingProxyType({"train": 1600, "validation": 400})):
     settings = settings or StudySettings(seeds=3, calibrate=True)
     arms = parse_arms(settings.arms, MODEL, calibrate=settings.calibrate)
     found = Speed(speed, "measured here") if speed else None
-    return estimate(RECIPE, arms, settings, vocab_size=50, validation_tokens=validation_tokens, jobs=jobs, speed=found)
+    return estimate(RECIPE, arms, settings, vocab_size=50, text=text, jobs=jobs, speed=found)
 
 
 def test_runs_and_tokens():
@@ -33,6 +36,16 @@ def test_runs_and_tokens():
     assert (found.arms, found.runs) == (4, 12)
     assert found.tokens == 3 * (3 * 3200 + 2560)  # the fewer-tokens arm: 80 % of 100 steps of 32
     assert found.evaluated_tokens == 12 * (4 * 100 + 400)
+
+
+def test_how_often_the_text_is_read():
+    twice = describe(make())  # 3200 tokens a run, of 1600
+    assert "text: a run reads it about 2 times" in twice
+    assert not any("epochs" in line for line in twice)
+    often = describe(make(text={"train": 320, "validation": 40}))
+    assert "text: a run reads it about 10 times" in often
+    assert "warning: beyond 4 epochs a repeated text teaches less than a new one" in often
+    assert not any(line.startswith("text:") for line in describe(make(text={})))
 
 
 def test_parameters_and_disk():

@@ -27,6 +27,7 @@ from ..study.runner import run_study
 from ..study.table import terminal_table
 from ..training.recipe import ModelSettings, OptimizerSettings, Recipe, with_model
 from ..training.recipe_files import RecipeFile, recipe_names
+from ..training.text import MOST_EPOCHS
 from ..wording import count
 from .options import Switch, given_options
 from .progress import CompareProgress
@@ -53,7 +54,7 @@ class Compare(RecipeOptions):
 
     recipe: str = ""
     """Name of a recipe (demo, laptop, small, medium, large) or a YAML file.
-    Not given: the largest that fits the budget (30 min) with at most 4 epochs of the text.
+    Not given: the largest that fits the budget (30 min) with at most 4 epochs of the text; where none does, demo.
     The values shown here are demo's."""
     out: Path | None = None
     """The study folder; default: studies/RECIPE, or studies/compare.
@@ -135,7 +136,10 @@ def _parse(argv: list[str]) -> Compare:
     chosen = choose_recipe(candidates)
     options = chosen.label if chosen else over(SMALLEST, _defaults_without_text)
     budget = options.study.budget or DEFAULT_BUDGET
-    print(f"recipe: {options.recipe}, the largest that fits {budget} and the text", file=sys.stderr)
+    why = f"the largest that fits {budget} and the text"
+    if not chosen:
+        why = f"the smallest: none fits {budget} with at most {MOST_EPOCHS} epochs of the text"
+    print(f"recipe: {options.recipe}, {why}", file=sys.stderr)
     return replace(options, out=options.out or DEFAULT_OUT, study=replace(options.study, budget=budget))
 
 

@@ -113,7 +113,7 @@ def _suggest(options: Suggest) -> None:
     schedule = expand_arm("prism", **_family_sizes(options, "suggest"))["prism"]
     controls = {arm: FAMILIES[arm] for arm in ("uniform", "sweep", "reversed")}
     command = [
-        f"prism compare --layers {options.layers} --d-model {options.d_model} --heads {options.heads}",
+        f"prism compare --recipe small --layers {options.layers} --d-model {options.d_model} --heads {options.heads}",
         f"--context {options.context} --data TEXT --arms uniform sweep prism reversed --dry-run",
     ]
     card = _compare(schedule, options), _rules(schedule, options)
@@ -123,7 +123,8 @@ def _suggest(options: Suggest) -> None:
     advice = "Nothing above says that it is better. What tells is a comparison with its controls:"
     lines = [*card_lines(*card), "", *wrap("", advice), ""]
     lines += [line for arm, meaning in controls.items() for line in wrap(f"  {arm:<9} ", meaning)]
-    print_lines([*lines, "", f"  {command[0]} \\", f"    {command[1]}"])
+    training = "The recipe says how it is trained. small: as the paper's, 2.88B tokens; your own file: docs/recipes.md."
+    print_lines([*lines, "", f"  {command[0]} \\", f"    {command[1]}", "", *wrap("", training)])
 
 
 def _list(options: List) -> None:

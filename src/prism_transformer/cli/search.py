@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..search.begin import Priced, check, describe, join_search, open_search, price
 from ..search.schedules import conclude, require_optuna, run_search
 from ..search.settings import SearchSettings
-from ..study.planning import validation_text
+from ..study.planning import text_size
 from ..training.recipe import ModelSettings, Recipe, with_model
 from ..training.recipe_files import RecipeFile
 from .options import Switch, given_options
@@ -116,7 +116,8 @@ def _refuse_settings(argv: list[str], join: str) -> None:
 
 def _show_plan(recipe: Recipe, options: SearchOptions) -> None:
     size = vocab_size(recipe)
-    validation, problems = validation_text(recipe, size)
+    text, problems = text_size(recipe, size)
+    validation = text.get("validation")
     priced = price(recipe, options.search, vocab_size=size, validation_tokens=validation, jobs=options.jobs)
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)

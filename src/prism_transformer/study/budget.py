@@ -7,17 +7,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from ..data import Corpus, DataSettings, Split, is_prepared
+from ..data import SPLITS, Corpus, DataSettings, Split, is_prepared
 from ..data.compressed import OPENERS
 from ..data.sources import find_files
 from ..errors import InputError
 from ..training.recipe import Recipe, with_training
+from ..training.text import MOST_EPOCHS
 from .estimate import Estimate, duration
 from .plan import StudySettings
 
 MOST_SEEDS = 10
 LEAST_SEEDS = 3
-MOST_EPOCHS = 4
 LEAST_SHARE = 0.25
 """of a recipe's tokens: shorter runs sit on the plateau of the loss curve and show nothing"""
 
@@ -87,8 +87,8 @@ def largest_that_fits(
     """
     for candidate in candidates:
         _, recipe, settings, vocab_size = candidate
-        tokens = text_tokens(recipe.data, vocab_size, "train")
-        if tokens is not None and recipe.trained_tokens > MOST_EPOCHS * tokens:
+        tokens = text_tokens(recipe.data, vocab_size)
+        if tokens and recipe.trained_tokens > MOST_EPOCHS * tokens["train"]:
             continue
         flops = 3 * recipe.model.cost(vocab_size).matmul_flops_per_token * recipe.trained_tokens
         if flops * LEAST_SEEDS * 2 / peak > budget:  # two arms at least
@@ -105,15 +105,15 @@ COMPRESSION = 3.5
 """bytes of English text to one of its .gz, .xz or .zst, about"""
 
 
-def text_tokens(settings: DataSettings, vocab_size: int, split: Split) -> int | None:
-    """The tokens of a split, roughly, from the sizes of the files; exactly where they are prepared.
+def text_tokens(settings: DataSettings, vocab_size: int) -> dict[Split, int]:
+    """The tokens of each split, roughly, from the sizes of the files; exactly where they are prepared.
 
-    None for standard input, which cannot be looked at beforehand. Raises InputError for paths that are not there.
+    Empty for standard input, which cannot be looked at beforehand. Raises InputError for paths that are not there.
     """
     if "-" in settings.paths:
-        return None
+        return {}
     if len(settings.paths) == 1 and is_prepared(folder := Path(settings.paths[0]).expanduser()):
-        return len(Corpus.open(folder, tokenizer=settings.tokenizer).split(split))
+        return split_sizes(Corpus.open(folder, tokenizer=settings.tokenizer))
     size = float(EMBEDDED_BYTES)
     if settings.paths:
         with TemporaryDirectory() as spool:
@@ -121,7 +121,12 @@ def text_tokens(settings: DataSettings, vocab_size: int, split: Split) -> int | 
         size = sum(path.stat().st_size * (COMPRESSION if path.suffix.lower() in OPENERS else 1) for path in files)
     validation, test = settings.shares(size)
     shares: dict[Split, float] = {"train": 1 - validation - test, "validation": validation, "test": test}
-    return int(size * shares[split] / bytes_per_token(vocab_size))
+    return {split: int(size * share / bytes_per_token(vocab_size)) for split, share in shares.items()}
+
+
+def split_sizes(corpus: Corpus) -> dict[Split, int]:
+    """The tokens of each split that a corpus has."""
+    return {split: len(corpus.split(split)) for split in SPLITS if corpus.shards.get(split)}
 
 
 def bytes_per_token(vocab_size: int) -> float:

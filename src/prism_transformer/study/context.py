@@ -8,6 +8,7 @@ from ..errors import InputError
 from ..files import read_json, size_text
 from ..settings import to_mapping
 from ..training.metrics import ENVIRONMENT
+from ..training.text import MOST_EPOCHS
 from ..wording import count
 from .estimate import duration
 from .folder import Study
@@ -66,8 +67,8 @@ def text_notes(study: Study, corpus: Corpus) -> list[str]:
         f"Text: {len(train):,} training and {len(validation):,} validation tokens{origin}; a run reads it "
         f"{epochs:.1f} times."
     ]
-    if epochs > 4:
-        notes.append("More than 4 epochs: a repeated text teaches less than a new one.")
+    if epochs > MOST_EPOCHS:
+        notes.append(f"More than {MOST_EPOCHS} epochs: a repeated text teaches less than a new one.")
     if len(validation) < SMALL_VALIDATION:
         notes.append(
             f"The validation split is small: what holds on its {len(validation):,} tokens need not hold on other text. "

@@ -2,16 +2,18 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..cost import short
+from ..data import Split
 from ..errors import InputError
 from ..files import free_bytes, size_text
 from ..training.recipe import Recipe
 from ..training.saving import checkpoint_bytes
+from ..training.text import MOST_EPOCHS
 from .arms import Arm
 from .plan import StudySettings, order_runs, planned_tokens
 from .statistics import detectable_difference, look_alpha
@@ -53,6 +55,8 @@ class Estimate:
     speed_source: SpeedSource
     disk_bytes: int
     """of all checkpoints, at the most"""
+    epochs: float | None
+    """how often a run reads the training split; None: its size is not known"""
     detectable: float | None
     """smallest difference, nats per token, that the planned look finds in 4 of 5 studies; None: spread unknown"""
 
@@ -95,11 +99,11 @@ def estimate(
     settings: StudySettings,
     *,
     vocab_size: int,
-    validation_tokens: int | None,
+    text: Mapping[Split, int],
     jobs: int,
     speed: Speed | None,
 ) -> Estimate:
-    """The figures of a study of `arms`. `validation_tokens` of the whole split; None where no text is prepared."""
+    """The figures of a study of `arms`. `text` has the tokens of each split, and nothing where they are not known."""
     rates = settings.lr or (recipe.optimizer.lr,)
     runs = order_runs([arm.name for arm in arms], range(settings.seeds), rates)
     parameters = recipe.model.cost(vocab_size).parameters
@@ -112,10 +116,11 @@ def estimate(
         parameters=parameters,
         tokens_per_run=recipe.trained_tokens,
         tokens=planned_tokens(arms, recipe, runs),
-        evaluated_tokens=len(runs) * evaluated_tokens(recipe, validation_tokens),
+        evaluated_tokens=len(runs) * evaluated_tokens(recipe, text.get("validation")),
         speed=speed.tokens_per_second if speed else None,
         speed_source=speed.source if speed else "measured here",
         disk_bytes=len(runs) * (recipe.training.keep + 1) * checkpoint_bytes(recipe, vocab_size),
+        epochs=recipe.trained_tokens / text["train"] if text.get("train") else None,
         detectable=_detectable(settings),
     )
 
@@ -177,6 +182,10 @@ def describe(found: Estimate) -> list[str]:
         f"runs: {found.runs} ({found.arms} arms x {found.seeds} seeds{rates}), {found.jobs} side by side",
         f"tokens: {found.tokens_per_run:,} a run, {found.tokens:,} in all",
     ]
+    if found.epochs is not None:
+        lines.append(f"text: a run reads it about {found.epochs:.2g} times")
+        if found.epochs > MOST_EPOCHS:
+            lines.append(f"warning: beyond {MOST_EPOCHS} epochs a repeated text teaches less than a new one")
     if time := time_sentence(found):
         lines.append(time)
     lines.append(f"disk: {size_text(found.disk_bytes)} for checkpoints at the most")

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..data import Corpus, DataSettings
+from ..data import Corpus, DataSettings, Split
 from ..errors import InputError
 from ..files import STUDY
 from ..training.recipe import Recipe, with_training
 from .arms import Arm, parse_arms
-from .budget import Candidate, Estimator, fit_budget, largest_that_fits, text_tokens
+from .budget import Candidate, Estimator, fit_budget, largest_that_fits, split_sizes, text_tokens
 from .estimate import Estimate, Speed, estimate, parse_duration
 from .folder import Study
 from .plan import StudySettings
@@ -54,36 +54,36 @@ def _check_device(recipe: Recipe) -> None:
 
 def text_problems(recipe: Recipe) -> tuple[str, ...]:
     """Why the text of a recipe cannot be read; a plan can do without it."""
-    return validation_text(recipe, recipe.data.vocab_size)[1]
+    return text_size(recipe, recipe.data.vocab_size)[1]
 
 
-def validation_text(recipe: Recipe, vocab_size: int) -> tuple[int | None, tuple[str, ...]]:
-    """The tokens of the validation split, about, and why they are not known. Looks at every file of the text."""
+def text_size(recipe: Recipe, vocab_size: int) -> tuple[dict[Split, int], tuple[str, ...]]:
+    """The tokens of each split, about, and why they are not known. Looks at every file of the text."""
     try:
-        return text_tokens(recipe.data, vocab_size, "validation"), ()
+        return text_tokens(recipe.data, vocab_size), ()
     except InputError as error:
-        return None, error.problems
+        return {}, error.problems
 
 
 def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
     """Estimates for one recipe's model; its speed is measured, and its text looked at, at the first one."""
 
     measured: list[Speed] = []
-    validation_tokens: dict[DataSettings, int | None] = {}
+    sizes: dict[DataSettings, dict[Split, int]] = {}
 
     def of(recipe: Recipe, settings: StudySettings) -> Estimate:
         if not measured:
             from .speed import training_speed  # imports torch: only where something is measured
 
             measured.append(training_speed(recipe, vocab_size))
-        if recipe.data not in validation_tokens:
-            validation_tokens[recipe.data], _ = validation_text(recipe, vocab_size)
+        if recipe.data not in sizes:
+            sizes[recipe.data], _ = text_size(recipe, vocab_size)
         return estimate(
             recipe,
             arms,
             settings,
             vocab_size=vocab_size,
-            validation_tokens=validation_tokens[recipe.data],
+            text=sizes[recipe.data],
             jobs=job_count(settings, recipe.device),
             speed=measured[0],
         )
@@ -99,7 +99,7 @@ def plan_of(study: Study, corpus: Corpus | None) -> Estimate:
         study.arms,
         study.file.study,
         vocab_size=corpus.vocab_size if corpus else recipe.data.vocab_size,
-        validation_tokens=len(corpus.split("validation")) if corpus else None,
+        text=split_sizes(corpus) if corpus else {},
         jobs=job_count(study.file.study, recipe.device),
         speed=None,
     )

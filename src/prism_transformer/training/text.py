@@ -4,6 +4,9 @@ from ..data import Corpus, Split, n_windows, packing
 from ..errors import InputError
 from .recipe import Recipe
 
+MOST_EPOCHS = 4
+"""up to which a repeated text is worth nearly as much as a new one (arXiv 2305.16264)"""
+
 
 def check_data(recipe: Recipe, corpus: Corpus) -> None:
     """Raise InputError where a split is shorter than one window. Ids are checked as they are read."""
@@ -28,6 +31,8 @@ def data_sentences(recipe: Recipe, corpus: Corpus) -> list[str]:
     ]
     if cut.longest_document < recipe.model.context:
         sentences.append(f"every document is shorter than the context ({cut.longest_document} tokens at most): packed")
-    if epochs > 4:
-        sentences.append(f"warning: {epochs:.1f} epochs: beyond 4 a repeated text teaches less than a new one")
+    if epochs > MOST_EPOCHS:
+        sentences.append(
+            f"warning: {epochs:.1f} epochs: beyond {MOST_EPOCHS} a repeated text teaches less than a new one"
+        )
     return sentences
