@@ -37,6 +37,15 @@ def test_prompts_of_a_file_become_json_lines(run, in_empty_folder, capsys):
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == found
 
 
+def test_a_line_of_prompts_ends_at_its_end_alone(run, in_empty_folder, capsys):
+    """U+2028 and U+0085 within a text are no ends of lines, and JSON leaves them as they are."""
+    prompt = "The\u2028cat\x85sees"
+    (in_empty_folder / "prompts.jsonl").write_text(json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n", "utf-8")
+    assert main(["generate", run, "--prompts", "prompts.jsonl", "--max-tokens", "2"]) == 0
+    (line,) = capsys.readouterr().out.strip("\n").split("\n")
+    assert json.loads(line)["prompt"] == prompt
+
+
 def test_a_prompt_that_comes_again_gets_another_text(run, in_empty_folder, capsys):
     (in_empty_folder / "prompts.txt").write_text("The cat\n" * 3)
     options = ["--prompts", "prompts.txt", "--batch-size", "1", "--temperature", "1.5", "--max-tokens", "12"]

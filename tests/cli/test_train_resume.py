@@ -107,9 +107,21 @@ def test_a_dry_run_says_whether_it_fits_each_of_many_devices(
     assert plan["memory"]["weights"] == pytest.approx(4 * 756.8e6, rel=1e-3)
 
 
+@pytest.mark.parametrize("argv", [["--ranks", "8"], ["--device-memory", "80"]])
+def test_what_only_a_dry_run_reads_is_refused_without_it(
+    argv: list[str], tiny_yaml: str, in_empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--recipe", tiny_yaml, "--out", "x", *argv) == 2
+    assert "--ranks and --device-memory are for --dry-run; several processes are started by torchrun" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert not (in_empty_folder / "x").exists()
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--device-memory", "0"], "--device-memory above 0"),
         (["--ranks", "0"], "must be at least 1"),
         (["--device-memory", "-3"], "--device-memory above 0"),
         (["--ranks", "3"], "is no multiple of context x micro_batch x devices"),

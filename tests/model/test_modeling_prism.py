@@ -226,6 +226,14 @@ def test_config_refuses_what_cannot_be_built():
         PrismConfig(**SMALL, head_schedule=HeadSchedule(RAGGED, d_model=96))
     with pytest.raises(ScheduleError, match="only num_attention_heads"):
         PrismConfig(**SMALL, num_attention_heads=6, per_layer_config={0: {"hidden_size": 3}})
+    with pytest.raises(ScheduleError, match="both say the heads"):
+        PrismConfig(**SMALL, head_schedule=RAGGED, per_layer_config={0: {"num_attention_heads": 2}})
+    with pytest.raises(ScheduleError, match="this model has plain RoPE"):
+        PrismConfig(
+            **SMALL, head_schedule=RAGGED, rope_parameters={"rope_type": "yarn", "factor": 4, "rope_theta": 1e4}
+        )
+    with pytest.raises(ScheduleError, match="plain RoPE; give rope_type default and rope_theta"):
+        PrismConfig(**SMALL, head_schedule=RAGGED, rope_parameters={"rope_type": "default"})
 
 
 def test_config_survives_json_and_keeps_uniform_plain():

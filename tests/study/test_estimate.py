@@ -10,14 +10,15 @@ from prism_transformer.study.estimate import (
     EVALUATION_COST,
     START_SECONDS,
     Speed,
-    describe,
     duration,
     estimate,
     parse_duration,
+    text_sentences,
     time_sentence,
 )
 from prism_transformer.study.plan import StudySettings
-from prism_transformer.training.recipe import ModelSettings, Recipe, TrainingSettings
+from prism_transformer.training.recipe import ModelSettings, Recipe, TrainingSettings, with_training
+from prism_transformer.training.saving import checkpoint_bytes
 
 MODEL = ModelSettings(layers=2, d_model=16, heads=4, context=16)
 TRAINING = TrainingSettings(tokens=3200, tokens_per_step=32, micro_batch=2, evaluations=5, evaluation_tokens=100)
@@ -39,13 +40,12 @@ def test_runs_and_tokens():
 
 
 def test_how_often_the_text_is_read():
-    twice = describe(make())  # 3200 tokens a run, of 1600
-    assert "text: a run reads it about 2 times" in twice
-    assert not any("epochs" in line for line in twice)
-    often = describe(make(text={"train": 320, "validation": 40}))
-    assert "text: a run reads it about 10 times" in often
-    assert "warning: beyond 4 epochs a repeated text teaches less than a new one" in often
-    assert not any(line.startswith("text:") for line in describe(make(text={})))
+    assert text_sentences(make()) == ["text: a run reads it about 2.0 times"]  # 3200 tokens a run, of 1600
+    assert text_sentences(make(text={"train": 32, "validation": 40})) == [
+        "text: a run reads it about 100.0 times",
+        "warning: beyond 4 epochs a repeated text teaches less than a new one",
+    ]
+    assert text_sentences(make(text={})) == []
 
 
 def test_parameters_and_disk():
@@ -54,6 +54,14 @@ def test_parameters_and_disk():
     assert found.parameters == parameters
     rest = 2**17  # configuration, code and state, at the most
     assert found.disk_bytes == 12 * 3 * (4 * (3 * parameters + 16 * 50) + rest)
+
+
+def test_checkpoints_that_are_kept_for_good_take_disk_too():
+    every = with_training(RECIPE, keep_every=25)  # of 100 steps: 4
+    arms = parse_arms(("uniform", "prism"), MODEL)
+    found = estimate(every, arms, StudySettings(seeds=1), vocab_size=50, text={}, jobs=1, speed=None)
+    one = checkpoint_bytes(RECIPE, 50)
+    assert found.disk_bytes == 2 * (2 + 1 + 4) * one
 
 
 @pytest.mark.parametrize(("jobs", "share_of_the_busiest"), [(1, 1), (2, 1 / 2), (5, 3 / 12), (50, 1 / 12)])

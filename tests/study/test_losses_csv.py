@@ -108,6 +108,26 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
         read_losses(tmp_path / "losses.csv")
 
 
+def test_a_seed_that_is_missing_at_several_rates_takes_only_its_own_pair_away(tmp_path: Path) -> None:
+    rows = [
+        f"{arm},{seed},1,10,{3 + lr * 100 + seed / 100 - (arm == 'prism') / 10},{lr}"
+        for arm, seeds in (("uniform", range(5)), ("prism", range(4)))
+        for seed in seeds
+        for lr in (0.001, 0.002)
+    ]
+    losses = read_losses(write(tmp_path, "arm,seed,step,tokens,loss,lr\n" + "\n".join(rows)))
+    entry = analyse(losses.arms, losses.runs, losses.endpoint)["differences"]["prism"]
+    assert (entry["n"], entry["planned"]) == (4, 5)
+    assert entry["mean"] == pytest.approx(-0.1)
+
+
+def test_only_an_end_of_line_ends_a_row(tmp_path: Path) -> None:
+    text = GOOD.replace("loss\n", "loss,note\n", 1).replace(
+        "\nuniform,0,10", '\nuniform,0,5,500,5.0,"a\u2028b\x85c"\nuniform,0,10', 1
+    )
+    assert len(read_losses(write(tmp_path, text)).runs) == 6
+
+
 def test_several_rates_are_several_runs(tmp_path: Path) -> None:
     rows = [
         f"{arm},{seed},1,10,{3 + lr * 100},{lr}"

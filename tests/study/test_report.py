@@ -92,7 +92,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path, results: dict[str, Any]
     for sentence in (verdict["headline"], verdict["explanation"], *verdict["caveats"], results["calibration"]["text"]):
         assert sentence in page.text
     for sentence in (
-        "One learning rate, tuned for neither arm.",
+        "One learning rate for every arm; whether it was tuned for one of them is not known here.",
         "demo: 4 layers",
         "2 cores",
         "training.lr",

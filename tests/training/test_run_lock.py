@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from prism_transformer.errors import InputError
-from prism_transformer.training.run_lock import InUseError, locked
+from prism_transformer.training.run_lock import InUseError, is_held, locked
 from prism_transformer.training.state import RunFolder
 
 
@@ -38,6 +38,16 @@ def test_a_folder_that_another_process_removes_meanwhile_is_said_to_be_in_use(tm
     monkeypatch.setattr("filelock.FileLock.acquire", acquire)
     with pytest.raises(InUseError, match="run was just given up by another process; run it again"), locked(run.path):
         pass
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_free(tmp_path, monkeypatch):
+    (tmp_path / ".lock-owner").write_text("process 1 on elsewhere")
+    assert is_held(tmp_path)  # of another machine, and written just now
+    monkeypatch.setattr(Path, "stat", lambda self, **_: (_ for _ in ()).throw(FileNotFoundError(2, "gone")))
+    assert not is_held(tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "read_text", lambda self, **_: (_ for _ in ()).throw(FileNotFoundError(2, "gone")))
+    assert not is_held(tmp_path)
 
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path):

@@ -17,6 +17,22 @@ def test_a_signal_told_twice_by_a_launcher_is_one():
         assert noted == [signal.SIGTERM]
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no closed terminal is told of here")
+def test_a_closed_terminal_is_noted_but_not_under_nohup():
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with stop_signals() as noted:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert noted == []
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with stop_signals() as noted:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert noted == [signal.SIGHUP]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process to end")
 @pytest.mark.parametrize(("later", "ended_by"), [(1.9, 0), (2.0, signal.SIGTERM)])
 def test_a_second_signal_after_that_ends_the_process(later, ended_by):

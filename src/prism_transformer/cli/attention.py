@@ -55,7 +55,6 @@ def main(argv: list[str]) -> int:
 
     with ScoreProgress() as progress, torch_settings_kept():
         device = choose_device(DeviceSettings(device=options.device, dtype="float32")).device
-        _exact_products()
         if studies:
             found, written = _of_study(studies[0], options, device, progress)
             lines = [*study_lines(found), *(f"written: {path}" for path in written)]
@@ -81,17 +80,13 @@ def _check(options: Attention, studies: Sequence[Path]) -> None:
     if studies and any(given.values()):
         names = " and ".join(name for name, value in given.items() if value)
         problems.append(f"{names}: of a study, attention is measured on its own validation split and kept in it")
-    counts = {"--sequences": (options.sequences, 1), "--context": (options.context or 2, 2)}
+    counts = {
+        "--sequences": (options.sequences, 1),
+        "--context": (2 if options.context is None else options.context, 2),
+    }
     problems += [f"{name} {value} must be at least {least}" for name, (value, least) in counts.items() if value < least]
     if problems:
         raise InputError(problems)
-
-
-def _exact_products() -> None:
-    """Distances to a thousandth of a token need whole fp32 products on a GPU too."""
-    import torch
-
-    torch.set_float32_matmul_precision("highest")
 
 
 def _of_run(path: Path, options: Attention, device: Any, progress: ScoreProgress) -> dict[str, Any]:

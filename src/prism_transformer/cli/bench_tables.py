@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..wording import count
+
 COLUMNS = 80
 Found = Mapping[str, Any]
 
@@ -29,8 +31,7 @@ def bench_lines(found: Found) -> list[str]:
 
 def _head(found: Found) -> list[str]:
     device, sizes, peak = found["device"], found["sizes"], found["peak"]
-    count = found["threads"]
-    threads = f", {count} thread{'s' if count > 1 else ''}" if count else ""
+    threads = f", {count(found['threads'], 'thread')}" if found["threads"] else ""
     compiled = ", layers compiled" if found["compile"] else ""
     lines = _wrapped(f"{device['gpu'] or device['processor']}{threads}, {device['dtype']}{compiled}")
     if peak:

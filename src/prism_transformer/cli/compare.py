@@ -19,7 +19,7 @@ from ..settings import from_mapping
 from ..study.arms import Arm
 from ..study.budget import Candidate
 from ..study.compare import conclude, open_study
-from ..study.estimate import Estimate, check_disk, describe, duration
+from ..study.estimate import Estimate, check_disk, describe, duration, text_sentences
 from ..study.folder import Study
 from ..study.plan import StudySettings
 from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator, text_problems
@@ -193,7 +193,7 @@ def _show_plan(found: Estimate, arms: Sequence[Arm], recipe: Recipe, out: Path, 
         notes += [CALIBRATION[arm.role]] if arm.role in CALIBRATION else []
         print(f"{arm.name:{width}}  {arm.schedule}  {', '.join(notes)}".rstrip())
     print()
-    for line in describe(found):
+    for line in (*describe(found), *text_sentences(found)):
         print("\n  ".join(textwrap.wrap(line, 78)))
     if warning := check_disk(found, out):
         print(warning)

@@ -91,7 +91,7 @@ def _prompts(options: Generate) -> list[str]:
 
 def _read_prompts(path: Path) -> list[str]:
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error}") from None
     if not lines:

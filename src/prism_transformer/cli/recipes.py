@@ -59,6 +59,8 @@ def chosen_recipe(options: RecipeOptions) -> Recipe:
     if run := options.model.from_run:  # workers and a later resume may stand in another folder
         values["model"] = replace(values["model"], from_run=str(Path(run).expanduser().resolve()))
     values["data"] = DataSettings(**{each.name: getattr(options.data, each.name) for each in fields(DataSettings)})
+    if len(options.data.paths) == 1 and is_prepared(folder := Path(options.data.paths[0]).expanduser()):
+        values["data"] = replace(values["data"], paths=(str(folder.resolve()),))  # where its tokenizer is found later
     return Recipe(**values)
 
 

@@ -111,7 +111,9 @@ def _budget(text: str | None) -> float | None:
 
 def _with_options(recipe: Recipe, options: Reproduce) -> Recipe:
     data = replace(recipe.data, paths=options.data) if options.data else recipe.data
-    training = replace(recipe.training, micro_batch=options.micro_batch or recipe.training.micro_batch)
+    training = replace(
+        recipe.training, micro_batch=recipe.training.micro_batch if options.micro_batch is None else options.micro_batch
+    )
     device = replace(
         recipe.device, device=options.device or recipe.device.device, compile=options.compile or recipe.device.compile
     )

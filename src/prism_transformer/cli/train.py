@@ -62,10 +62,16 @@ def _main(argv: list[str]) -> int:
     options, _ = parse_over_recipe(Train, argv, _defaults, prog="prism train", recipe=recipe_of_run)
     recipe, out = chosen_recipe(options), run or options.out
     if options.dry_run:
-        if options.ranks < 1 or not (options.device_memory or 1) > 0:
+        memory = options.device_memory
+        if options.ranks < 1 or (memory is not None and memory <= 0):
             raise InputError("--ranks must be at least 1, and --device-memory above 0")
         recipe.check(options.ranks)
         return _dry_run(recipe, options)
+    if options.ranks != 1 or options.device_memory is not None:
+        raise InputError(
+            "--ranks and --device-memory are for --dry-run; several processes are started by torchrun "
+            "(torchrun --standalone --nproc-per-node=N -m prism_transformer train …)"
+        )
     recipe.check()
     if options.verify:
         if run is None:

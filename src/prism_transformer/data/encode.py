@@ -104,13 +104,11 @@ def training_sample(sources: Sources, found: Survey, edges: npt.NDArray[np.int64
     """At most SAMPLE_BYTES of the training split: documents by the order of their hashes, which is a random one."""
     order = np.argsort(found.keys, kind="stable")
     train_bytes = edges[order, 0]
-    taken = set(order[np.cumsum(train_bytes) - train_bytes < SAMPLE_BYTES].tolist())
-    left = SAMPLE_BYTES
+    starts = np.cumsum(train_bytes) - train_bytes
+    left = dict(zip(order.tolist(), np.clip(SAMPLE_BYTES - starts, 0, train_bytes).tolist(), strict=True))
     for part in read_parts(sources, found, edges):
-        if part.split == 0 and part.document in taken:
-            left -= len(part.text.encode())
-            if left < 0:
-                return
+        if part.split == 0 and left[part.document] > 0:
+            left[part.document] -= len(part.text.encode())
             yield part.text
 
 

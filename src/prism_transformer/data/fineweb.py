@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from ..files import write_text
 from ..settings import differences
 from .corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, Counts, Manifest
 from .encode import Part, SplitOutput, encoded_batches
@@ -62,6 +63,10 @@ class FineWebSettings:
             problems += error.problems
         shares = {"validation_share": self.validation_share, "test_share": self.test_share}
         problems += [f"{name}={share} is outside 0 .. 0.5" for name, share in shares.items() if not 0 <= share <= 0.5]
+        if not problems and sum(shares.values()) >= 1:
+            problems.append(
+                f"validation_share={self.validation_share} and test_share={self.test_share} leave no training text"
+            )
         if self.validation_share == 0:
             problems.append("validation_share=0 leaves nothing to measure a loss on; the default is 0.004")
         if problems:
@@ -79,8 +84,10 @@ def prepare_fineweb(settings: FineWebSettings, folder: Path, *, say: Say = print
             "FineWeb is streamed by datasets, which is not installed: pip install 'prism-transformer[hub]'"
         )
     with claim(folder, mark=MANIFEST, resume=True) as partial:
+        for place in (folder, partial):  # finished, or about to be
+            if (place / MANIFEST).exists():
+                _refuse_differences(folder, Manifest.read(place).settings, settings)
         if (folder / MANIFEST).exists():
-            _refuse_differences(folder, Manifest.read(folder).settings, settings)
             say(f"data: {folder} holds this text, prepared with these settings")
             return Corpus.open(folder)
         if not (partial / MANIFEST).exists():
@@ -240,7 +247,6 @@ def _finish(units: Units, tokenizer: Tokenizer, partial: Path, say: Say) -> None
         most_frequent=most_frequent(tokenizer, encoded.id_counts[SPLITS.index("train")]),
         lost_share=0.0,  # GPT-2's BPE gives back every byte
     )
-    (partial / f"{MANIFEST}.tmp").write_text(manifest.to_json(), encoding="utf-8")
-    (partial / f"{MANIFEST}.tmp").rename(partial / MANIFEST)
+    write_text(partial / MANIFEST, manifest.to_json())
     for line in manifest_lines(manifest):
         say(line)

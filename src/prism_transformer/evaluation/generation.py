@@ -59,7 +59,7 @@ def generate(
     if problems:
         raise InputError(problems)
     ids_BT, mask_BT = _left_padded(encoded, length, pad=tokenizer.end_of_text)
-    ends = _end_ids(loaded)
+    ends = end_ids(loaded)
     began = time.perf_counter()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if model.device.type == "cuda" else []):
         torch.manual_seed(sampling.seed)
@@ -67,13 +67,13 @@ def generate(
             ids_BT.to(model.device),
             attention_mask=mask_BT.to(model.device),
             generation_config=_configuration(sampling, min(max_tokens, loaded.context - length), ends, tokenizer),
-            logits_processor=LogitsProcessorList([_RealIdsOnly(tokenizer.vocab_size)]),
-            stopping_criteria=StoppingCriteriaList([_StopTexts(tokenizer, length, stop)] if stop else []),
+            logits_processor=LogitsProcessorList([RealIdsOnly(tokenizer.vocab_size)]),
+            stopping_criteria=StoppingCriteriaList([StopTexts(tokenizer, length, stop)] if stop else []),
             streamer=_Streamer(tokenizer, stop, ends, on_text) if on_text else None,
         )
     seconds = time.perf_counter() - began
     rows = out_BT[:, length:].tolist()
-    found = [_finished(prompt, row, tokenizer, ends, stop) for prompt, row in zip(prompts, rows, strict=True)]
+    found = [finished(prompt, row, tokenizer, ends, stop) for prompt, row in zip(prompts, rows, strict=True)]
     return found, seconds
 
 
@@ -88,7 +88,7 @@ def _left_padded(rows: Sequence[Sequence[int]], length: int, *, pad: int) -> tup
     return torch.tensor(ids), torch.tensor(mask)
 
 
-def _end_ids(loaded: LoadedModel) -> list[int]:
+def end_ids(loaded: LoadedModel) -> list[int]:
     """The ids after which a text is over: the model's own, and the tokenizer's end-of-text."""
     generation: Any = loaded.model.generation_config
     stated = generation.eos_token_id
@@ -110,7 +110,7 @@ def _configuration(sampling: Sampling, max_tokens: int, ends: list[int], tokeniz
     )
 
 
-class _RealIdsOnly(LogitsProcessor):
+class RealIdsOnly(LogitsProcessor):
     """Rows of the head beyond the tokenizer's ids are never chosen."""
 
     def __init__(self, vocab_size: int) -> None:
@@ -122,7 +122,7 @@ class _RealIdsOnly(LogitsProcessor):
         return scores
 
 
-class _StopTexts(StoppingCriteria):
+class StopTexts(StoppingCriteria):
     """A row is over when one of the texts is in what was generated."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_length: int, stop: Sequence[str]) -> None:
@@ -176,9 +176,10 @@ def _cut(text: str, stop: Sequence[str]) -> tuple[str, bool]:
     return (text[: min(places)], True) if places else (text, False)
 
 
-def _finished(
+def finished(
     prompt: str, row: Sequence[int], tokenizer: Tokenizer, ends: Sequence[int], stop: Sequence[str]
 ) -> Generated:
+    """What the ids of `row` say after `prompt`, up to the first of `ends` and of `stop`."""
     end = next((place for place, i in enumerate(row) if i in ends), None)
     ids = row if end is None else row[:end]
     text, stopped = _cut(tokenizer.decode(ids), stop)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from lm_eval.api.model import LM
-from torch import Tensor
-from transformers import StoppingCriteriaList
+from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from ..errors import DivergedError
+from .generation import RealIdsOnly, StopTexts, end_ids, finished
 from .loading import LoadedModel
 
 MOST_LOGITS = 2**28
@@ -120,23 +120,19 @@ class HarnessModel(LM):  # type: ignore[misc]
         if not options["do_sample"]:
             options.pop("temperature", None)
 
-        def is_stopped(sequence_BT: Tensor, scores: Any, **_: Any) -> Tensor:
-            text = self._loaded.tokenizer.decode(sequence_BT[0, len(ids) :].tolist())
-            return torch.tensor([any(stop in text for stop in stops)], device=sequence_BT.device)
-
+        tokenizer, ends = self._loaded.tokenizer, end_ids(self._loaded)
         input_BT = torch.tensor([ids], device=self._model.device)
         output_BT = self._model.generate(
             input_BT,
             attention_mask=torch.ones_like(input_BT),
             max_new_tokens=min(wanted, self._loaded.context - len(ids)),
-            eos_token_id=self._loaded.tokenizer.end_of_text,
-            pad_token_id=self._loaded.tokenizer.end_of_text,
-            stopping_criteria=StoppingCriteriaList([is_stopped]),
+            eos_token_id=ends,
+            pad_token_id=tokenizer.end_of_text,
+            logits_processor=LogitsProcessorList([RealIdsOnly(tokenizer.vocab_size)]),
+            stopping_criteria=StoppingCriteriaList([StopTexts(tokenizer, len(ids), stops)]),
             **options,
         )
-        new = [i for i in output_BT[0, len(ids) :].tolist() if i != self._loaded.tokenizer.end_of_text]
-        text = self._loaded.tokenizer.decode(new)
-        return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
+        return finished(prompt, output_BT[0, len(ids) :].tolist(), tokenizer, ends, stops).text
 
     def _prefix(self) -> list[int]:
         return [self._loaded.start.id] if self._loaded.start.always else []

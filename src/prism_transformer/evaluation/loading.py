@@ -157,6 +157,11 @@ def _load_foreign(folder: Path) -> PreTrainedModel:
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"{folder}: transformers cannot load it as a causal language model: {reason}") from None
+    if not isinstance(getattr(model.config, "max_position_embeddings", None), int):
+        raise InputError(
+            f"{folder}: its config.json states no max_position_embeddings, so nobody knows how many tokens the model "
+            "sees; add it"
+        )
     return model
 
 

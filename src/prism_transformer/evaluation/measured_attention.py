@@ -117,15 +117,12 @@ def measure_attention(
     # Pieces after the middle are counted whole, those before it not at all: they need not be looked at.
     pieces = [piece for window in windows for piece in window if piece.offset + len(piece.ids) > context // 2]
     sums: dict[int, _Sums] = {}
-    was_training = model.training
-    model.train(False)
     with _measured(model):
         for piece in pieces:
             first_counted = max(0, context // 2 - piece.offset)
             input_BT = torch.from_numpy(piece.ids).to(model.device)[None]
             model.base_model(input_BT, use_cache=False, attention_sums=sums, first_counted=first_counted)
             on_progress(min(len(windows), sum(s.sequences for s in list(sums.values())[:1])), len(windows))
-    model.train(was_training)
     if len(sums) != (count := model.config.num_hidden_layers):
         raise InputError(
             f"{type(model).__name__}: {len(sums)} of {count} layers pass through transformers' attention interface, so "
@@ -175,13 +172,21 @@ class _Sums:
 
 @contextmanager
 def _measured(model: PreTrainedModel) -> Iterator[None]:
-    """Send the attention of `model` through `_attend_and_measure`, and set it back afterwards."""
-    before = model.config._attn_implementation
+    """Send the attention of `model`, not in training, through `_attend_and_measure`, and set all back afterwards.
+
+    Distances to a thousandth of a token need whole fp32 products on a GPU too.
+    """
+    before, was_training = model.config._attn_implementation, model.training
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    model.train(False)
     model.set_attn_implementation(FUNCTION)
     try:
         yield
     finally:
         model.set_attn_implementation(before)
+        model.train(was_training)
+        torch.set_float32_matmul_precision(precision)
 
 
 def _attend_and_measure(

@@ -109,7 +109,8 @@ def convert(source: LlamaFolder, schedule: HeadSchedule) -> PrismForCausalLM:
     if config.tie_word_embeddings and embedding is not None:
         tensors["lm_head.weight"] = embedding
     for name in tensors:
-        if name.endswith((".k_proj.weight", ".v_proj.weight")):
+        grouped = name.endswith((".k_proj.weight", ".v_proj.weight"))
+        if grouped and tensors[name].shape[0] % source.config.head_dim == 0:  # others are told of below
             tensors[name] = _repeat_heads(tensors[name], source.config.head_dim, source.repeats)
     model = PrismForCausalLM(config)
     problems = _weight_problems(tensors, model.state_dict())

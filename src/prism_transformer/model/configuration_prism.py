@@ -105,6 +105,8 @@ class PrismConfig(PreTrainedConfig):
                     )
                 heads[int(layer)] = override["num_attention_heads"]
             return HeadSchedule.parse(heads, d_model=width, n_layers=layers)
+        if per_layer_config:
+            raise ScheduleError("head_schedule and per_layer_config both say the heads of each layer; give one of them")
         if isinstance(head_schedule, HeadSchedule):
             if head_schedule.d_model != width:
                 raise ScheduleError(
@@ -131,6 +133,11 @@ class PrismConfig(PreTrainedConfig):
             for layer, (heads, dim) in enumerate(zip(schedule.heads, schedule.head_dims, strict=True))
             if dim % 2
         ]
+        rope = self.rope_parameters
+        if rope.get("rope_type", "default") != "default" or "rope_theta" not in rope:
+            problems.append(
+                f"rope_parameters={rope!r}: this model has plain RoPE; give rope_type default and rope_theta"
+            )
         if self.true_vocab_size is not None and not 0 < self.true_vocab_size <= self.vocab_size:
             problems.append(f"true_vocab_size={self.true_vocab_size} must lie in 1..vocab_size={self.vocab_size}")
         if problems:

@@ -146,11 +146,12 @@ def plan_lines(plan: Plan, out: Path) -> list[str]:
         done = len(study.runs) - len(each.missing)
         known = f", {done} of them finished or shared" if done else ""
         seeds = count(study.settings.seeds, "seed")
-        lines.append(f"{names}: {len(study.runs)} runs, {len(study.arms)} arms x {seeds}{known}")
+        lines.append(f"{names}: {count(len(study.runs), 'run')}, {count(len(study.arms), 'arm')} x {seeds}{known}")
         lines += [f"  {arm.name:{_width(study)}}  {arm.schedule}" for arm in study.arms]
     lines += ["", f"scale: {plan.scale}, {short(whole.parameters)} parameters, heads of {_head_dims(plan)} dimensions"]
     lines.append(
-        f"missing: {plan.missing} of {plan.runs} runs, {whole.tokens_per_run:,} tokens each, {whole.tokens:,} in all"
+        f"missing: {plan.missing} of {count(plan.runs, 'run')}, {whole.tokens_per_run:,} tokens each, "
+        f"{whole.tokens:,} in all"
     )
     assert whole.speed is not None
     bound = "more than" if whole.speed_source == "from the matrix products alone" else "about"

@@ -129,9 +129,6 @@ def _items(scale: str) -> int | None:
 
 
 def _measure_attention(study: Study, device: Any, watch: Watch) -> None:
-    import torch
-
-    torch.set_float32_matmul_precision("highest")  # distances to a thousandth of a token
     found = measure_study(
         study,
         sequences=SEQUENCES,

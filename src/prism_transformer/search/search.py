@@ -179,7 +179,7 @@ class Search:
 
     def open_corpus(self) -> Corpus:
         """The prepared text. Raises InputError where it is not the one that the search began with."""
-        corpus = Corpus.open(self.folder / self.file.data, tokenizer=self.plan.recipe.data.tokenizer)
+        corpus = Corpus.open(self.folder / self.file.data, tokenizer=self.plan.recipe.data.named_tokenizer)
         if corpus.fingerprint != self.plan.data_fingerprint:
             raise InputError(f"{corpus.folder} is not the text that the search in {self.folder} began with; restore it")
         return corpus

@@ -13,6 +13,7 @@ from ..data.sources import find_files
 from ..errors import InputError
 from ..training.recipe import Recipe, with_training
 from ..training.text import MOST_EPOCHS
+from ..wording import count
 from .estimate import Estimate, duration
 from .plan import StudySettings
 
@@ -57,7 +58,7 @@ def fit_budget(
         one_run = _seconds(estimator(recipe, replace(settings, seeds=1)).of_runs(1))
         raise InputError(
             f"budget={settings.budget} is too small: one run of this recipe takes about {duration(one_run)}, and the "
-            f"study with {seeds} seeds about {duration(needed)}; give more time, or shorter runs (--tokens)"
+            f"study with {count(seeds, 'seed')} about {duration(needed)}; give more time, or shorter runs (--tokens)"
         )
     return shrunk, least
 
@@ -113,7 +114,7 @@ def text_tokens(settings: DataSettings, vocab_size: int) -> dict[Split, int]:
     if "-" in settings.paths:
         return {}
     if len(settings.paths) == 1 and is_prepared(folder := Path(settings.paths[0]).expanduser()):
-        return split_sizes(Corpus.open(folder, tokenizer=settings.tokenizer))
+        return split_sizes(Corpus.open(folder, tokenizer=settings.named_tokenizer))
     size = float(EMBEDDED_BYTES)
     if settings.paths:
         with TemporaryDirectory() as spool:

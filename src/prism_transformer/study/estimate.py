@@ -12,8 +12,9 @@ from ..data import Split
 from ..errors import InputError
 from ..files import free_bytes, size_text
 from ..training.recipe import Recipe
-from ..training.saving import checkpoint_bytes
+from ..training.saving import checkpoint_bytes, kept_checkpoints
 from ..training.text import MOST_EPOCHS
+from ..wording import count
 from .arms import Arm
 from .plan import StudySettings, order_runs, planned_tokens
 from .statistics import detectable_difference, look_alpha
@@ -119,7 +120,7 @@ def estimate(
         evaluated_tokens=len(runs) * evaluated_tokens(recipe, text.get("validation")),
         speed=speed.tokens_per_second if speed else None,
         speed_source=speed.source if speed else "measured here",
-        disk_bytes=len(runs) * (recipe.training.keep + 1) * checkpoint_bytes(recipe, vocab_size),
+        disk_bytes=len(runs) * kept_checkpoints(recipe) * checkpoint_bytes(recipe, vocab_size),
         epochs=recipe.trained_tokens / text["train"] if text.get("train") else None,
         detectable=_detectable(settings),
     )
@@ -177,15 +178,12 @@ def parse_duration(text: str) -> float:
 def describe(found: Estimate) -> list[str]:
     """The plan in sentences."""
     rates = f" x {found.rates} learning rates" if found.rates > 1 else ""
+    parts = f"{count(found.arms, 'arm')} x {count(found.seeds, 'seed')}{rates}"
     lines = [
         f"model: {short(found.parameters)} parameters in every arm",
-        f"runs: {found.runs} ({found.arms} arms x {found.seeds} seeds{rates}), {found.jobs} side by side",
+        f"runs: {found.runs} ({parts}), {found.jobs} side by side",
         f"tokens: {found.tokens_per_run:,} a run, {found.tokens:,} in all",
     ]
-    if found.epochs is not None:
-        lines.append(f"text: a run reads it about {found.epochs:.2g} times")
-        if found.epochs > MOST_EPOCHS:
-            lines.append(f"warning: beyond {MOST_EPOCHS} epochs a repeated text teaches less than a new one")
     if time := time_sentence(found):
         lines.append(time)
     lines.append(f"disk: {size_text(found.disk_bytes)} for checkpoints at the most")
@@ -197,9 +195,19 @@ def describe(found: Estimate) -> list[str]:
     elif found.seeds >= 2:
         lines.append("can find: not known for this text before its first seeds; the report says it")
     if found.seeds < 3:
-        lines.append(f"warning: {found.seeds} seeds show nothing; 3 are the least")
+        lines.append(f"warning: {count(found.seeds, 'seed')} cannot show anything; 3 are the least")
     elif found.seeds == 3:
         lines.append("3 seeds are the least, and weak; 5 are better")
+    return lines
+
+
+def text_sentences(found: Estimate) -> list[str]:
+    """How often the text is read, as far as its size is known; a run that begins says it itself."""
+    if found.epochs is None:
+        return []
+    lines = [f"text: a run reads it about {found.epochs:,.1f} times"]
+    if found.epochs > MOST_EPOCHS:
+        lines.append(f"warning: beyond {MOST_EPOCHS} epochs a repeated text teaches less than a new one")
     return lines
 
 

@@ -171,7 +171,7 @@ class Study:
 
     def open_corpus(self) -> Corpus:
         """The prepared text. Raises InputError where it is not the one that the study began with."""
-        corpus = Corpus.open(self.folder / self.file.data, tokenizer=self.file.recipe.data.tokenizer)
+        corpus = Corpus.open(self.folder / self.file.data, tokenizer=self.file.recipe.data.named_tokenizer)
         if corpus.fingerprint != self.file.data_fingerprint:
             raise InputError(f"{corpus.folder} is not the text that the study in {self.folder} began with; restore it")
         return corpus

@@ -6,6 +6,7 @@ is not is said; what cannot be compared at all is refused.
 """
 
 import csv
+import io
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -69,14 +70,14 @@ def read_losses(path: Path, *, baseline: str | None = None, primary: str | None 
 
 def _read_rows(path: Path) -> tuple[list[_Row], list[str]]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give a CSV file with columns {', '.join(REQUIRED)}") from None
     except (IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as UTF-8 text: {error}") from None
-    header = lines[0] if lines else ""
+    header = text.partition("\n")[0]
     delimiter = next((d for d in ",;\t" if d in header), ",")
-    reader = csv.DictReader(lines, delimiter=delimiter)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     columns = [name.strip().lower() for name in reader.fieldnames or []]
     reader.fieldnames = columns
     _check_columns(path, columns)
@@ -237,7 +238,12 @@ def _absent(runs: Sequence[RunResult], names: Sequence[str], seeds: Sequence[int
             notes.append(
                 f"Missing: {name} has no seed {listed([str(seed) for seed in lacking])}; those pairs are left out."
             )
-        absent += [RunResult(arm=name, seed=seed, status="missing", val_loss=None, tokens=0) for seed in lacking]
+        rates = dict.fromkeys(run.lr for run in runs if run.arm == name)
+        absent += [
+            RunResult(arm=name, seed=seed, status="missing", val_loss=None, tokens=0, lr=rate)
+            for seed in lacking
+            for rate in rates
+        ]
     return absent
 
 

@@ -154,7 +154,7 @@ def _rate_sentence(results: Mapping[str, Any], context: Context) -> str:
         return "Several learning rates: each arm at its own best, chosen for a seed on the other seeds."
     if not context.get("settings") and not any(any(arm["lr"]) for arm in results["arms"].values()):
         return "The learning rates are not known here, nor whether they were tuned for any arm."
-    return "One learning rate, tuned for neither arm."
+    return "One learning rate for every arm; whether it was tuned for one of them is not known here."
 
 
 def _relative_interval(entry: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import InputError, RunError, Stopped, ending
 from ..kernels.allocation import keep_freed_memory
+from ..training.signals import stopping_signals
 
 LOGS = "logs"
 SAY, ERROR = "say: ", "error: "
@@ -72,7 +73,7 @@ class Workers:
 
     def __enter__(self) -> "Workers":
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
-            self._handlers = {number: signal.signal(number, self._forward) for number in _stopping_signals()}
+            self._handlers = {number: signal.signal(number, self._forward) for number in stopping_signals()}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -151,11 +152,3 @@ class Workers:
                 worker.process.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
         if self.stopped_by is None:
             self.stopped_by = 130 if number == signal.SIGINT else 75
-
-
-def _stopping_signals() -> list[int]:
-    """SIGINT, SIGTERM, and a closed terminal where it is not ignored (nohup)."""
-    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    return numbers

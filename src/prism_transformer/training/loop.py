@@ -11,9 +11,9 @@ from pathlib import Path
 from ..data.corpus import Corpus
 from ..errors import RunError, is_full_disk
 from .build import shared_corpus
-from .device import choose_device, torch_settings_kept
+from .device import Device, choose_device, torch_settings_kept
 from .origin import Origin
-from .recipe import Recipe
+from .recipe import DeviceSettings, Recipe
 from .run_lock import locked
 from .session import Record, Say, Session
 from .state import RunFolder
@@ -60,7 +60,7 @@ def train(
             say, on_record = silent, silent
         world.together(lambda: recipe.check(world.size))  # together: who leaves early breaks the others' connections
         with opened(RunFolder(Path(out)), world, say) as run:
-            device = choose_device(recipe.device, local_rank=world.local_rank if world.size > 1 else None)
+            device = own_device(recipe.device, world)
             corpus = corpus or shared_corpus(recipe, run.data, world, say)
             finished = world.on_main(partial(begin_or_recognise, run, recipe, corpus, allow))
             if finished:
@@ -71,6 +71,14 @@ def train(
                 for sentence in (*device.sentences, *data_sentences(recipe, corpus)):
                     say(sentence)
             return Session(recipe, run, corpus, device, on_record, say, world=world, allow=allow).run()
+
+
+def own_device(settings: DeviceSettings, world: World) -> Device:
+    """The device of this rank. Raises on every rank the InputError of one, which rank 0 tells for all."""
+    found: list[Device] = []
+    local_rank = world.local_rank if world.size > 1 else None
+    world.together(lambda: found.append(choose_device(settings, local_rank=local_rank)))
+    return found[0]
 
 
 @contextmanager

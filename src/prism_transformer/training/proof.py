@@ -18,8 +18,8 @@ from ..errors import InputError
 from ..files import read_json
 from ..wording import count
 from .build import shared_corpus
-from .device import choose_device, torch_settings_kept
-from .loop import begin_or_recognise, opened, silent
+from .device import torch_settings_kept
+from .loop import begin_or_recognise, opened, own_device, silent
 from .metrics import ENVIRONMENT, read_metrics
 from .recipe import Recipe
 from .session import Say, Session
@@ -67,7 +67,7 @@ def verify(recipe: Recipe, out: Path, *, say: Say = print, allow: Collection[str
         world.together(lambda: recipe.check(world.size))  # together: who leaves early breaks the others' connections
         say = say if world.is_main else silent
         with opened(RunFolder(out), world, say) as run:
-            device = choose_device(recipe.device, local_rank=world.local_rank if world.size > 1 else None)
+            device = own_device(recipe.device, world)
             corpus = shared_corpus(recipe, run.data, world, say)
             world.on_main(lambda: begin_or_recognise(run, recipe, corpus, ()))
             first, last = world.on_main(lambda: piece(run))

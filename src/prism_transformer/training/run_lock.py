@@ -36,15 +36,15 @@ def locked(run: Path, *, wait: float = 0.0, say: Callable[[str], None] = lambda 
         run.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=wait)
     except Timeout:
-        name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
+        name = _owner_of(run) or "another process"
         raise InUseError(f"{run} is in use by {name}; wait for it, or stop it") from None
     except FileNotFoundError:  # made here, and removed by a process that began no run in it
         raise InUseError(f"{run} was just given up by another process; run it again") from None
     except OSError as error:
         raise InputError(f"{run} cannot be used: {error.strerror}; choose another folder") from None
     try:
-        if owner.exists():
-            say(f"{run}: taken over from {owner.read_text(encoding='utf-8')}, which has ended")
+        if former := _owner_of(run):
+            say(f"{run}: taken over from {former}, which has ended")
         owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         yield
     finally:
@@ -61,14 +61,29 @@ def is_held(run: Path) -> bool:
 
     Told from files alone: to try the lock would keep it from a process that wants the run at that moment.
     """
-    owner = run / OWNER
-    if not owner.is_file():
+    name = _owner_of(run)
+    if name is None:
         return False
-    words = owner.read_text(encoding="utf-8").split()
+    words = name.split()
     if len(words) == 4 and words[3] == socket.gethostname() and words[1].isdigit():
         return _lives(int(words[1]))
-    written = [path.stat().st_mtime for path in (owner, run / METRICS) if path.exists()]
+    written = [_modified(path) for path in (run / OWNER, run / METRICS)]
     return time.time() - max(written) < QUIET_SECONDS
+
+
+def _owner_of(run: Path) -> str | None:
+    """What the process that has the run wrote of itself; its end may take the file away at any moment."""
+    try:
+        return (run / OWNER).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _lives(process: int) -> bool:

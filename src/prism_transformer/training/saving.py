@@ -44,14 +44,19 @@ def checkpoint_bytes(recipe: Recipe, vocab_size: int) -> int:
     return (WEIGHT_BYTES + MOMENT_BYTES) * recipe.model.cost(vocab_size).parameters + 16 * 4 * vocab_size + _OTHER_BYTES
 
 
+def kept_checkpoints(recipe: Recipe) -> int:
+    """How many checkpoints of a run may lie on the disk at a time, the one that is being written included."""
+    training = recipe.training
+    return training.keep + 1 + (recipe.steps // training.keep_every if training.keep_every else 0)
+
+
 def check_space(checkpoints: Path, recipe: Recipe, vocab_size: int) -> str | None:
     """A warning where the volume of `checkpoints` will not hold all that the recipe keeps, and one more on the way.
 
     Raises RunError where it does not hold a single one.
     """
     one = checkpoint_bytes(recipe, vocab_size)
-    training = recipe.training
-    kept = training.keep + 1 + (recipe.steps // training.keep_every if training.keep_every else 0)
+    kept = kept_checkpoints(recipe)
     there = sum(file.stat().st_size for file in checkpoints.glob("step-*/*"))
     free = free_bytes(checkpoints)
     told = f"a checkpoint takes {size_text(one)}, and {size_text(free)} are free"

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: noted, so that the run saves its state and ends; a second one ends the process at once."""
+"""SIGINT, SIGTERM, SIGHUP: noted, so that the run saves its state and ends; a second one ends the process at once."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ this time the second one is the first, told twice."""
 
 @contextmanager
 def stop_signals(*, echo_seconds: float = 0.0, clock: Callable[[], float] = time.monotonic) -> Iterator[list[int]]:
-    """Note SIGINT and SIGTERM in the list that this yields; a second one, after `echo_seconds`, ends the process."""
+    """Note the stopping signals in the list that this yields; a second one, after `echo_seconds`, ends the process."""
     noted: list[int] = []
     first = 0.0
 
@@ -30,9 +30,17 @@ def stop_signals(*, echo_seconds: float = 0.0, clock: Callable[[], float] = time
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in stopping_signals()}
     try:
         yield noted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def stopping_signals() -> list[int]:
+    """SIGINT, SIGTERM, and a closed terminal where it is not ignored (nohup)."""
+    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
