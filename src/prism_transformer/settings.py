@@ -20,6 +20,8 @@ _KINDS = {
     float: "a finite number",
     str: "text",
     tuple: "a list",
+    dict: "a mapping",
+    Mapping: "a mapping",
 }
 
 
@@ -57,11 +59,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, where: str, default
 
 def to_mapping(settings: Any) -> dict[str, Any]:
     """The plain nested mapping of a dataclass: what YAML and JSON hold."""
-    return {
-        field.name: to_mapping(value) if dataclasses.is_dataclass(value) else _plain(value)
-        for field in dataclasses.fields(settings)
-        for value in (getattr(settings, field.name),)
-    }
+    return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
 
 
 def to_yaml(settings: Any) -> str:
@@ -81,6 +79,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_mapping(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
@@ -123,6 +125,12 @@ def _elsewhere(key: Any, kinds: Mapping[str, Any]) -> str | None:
 def _convert(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
     """`value` as the annotated `kind`; YAML reads 3e-4 as text, so numbers in text are numbers too."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _build(kind, value, where, None, problems)
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return {key: _convert(arguments[1], item, f"{where}.{key}", problems) for key, item in value.items()}
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
             return None

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from prism_transformer.search.elimination import Judged, judge_round, order, round_alpha
+from prism_transformer.settings import from_mapping, to_mapping
 
 SEARCHES = 400
 
@@ -120,7 +121,7 @@ def test_a_judgement_is_the_same_after_it_was_written_down() -> None:
     import json
 
     found = judge({"uniform": [4.0, 4.1, 4.3], "a": [3.9, 4.0, 4.2], "b": [3.9, None, 4.0]})
-    assert Judged.read(json.loads(json.dumps(found.mapping()))) == found
+    assert from_mapping(Judged, json.loads(json.dumps(to_mapping(found))), where="judged") == found
 
 
 def test_a_calm_pair_is_judged_by_the_spread_of_the_table() -> None:

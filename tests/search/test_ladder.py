@@ -10,6 +10,7 @@ from prism_transformer.search.candidates import choose
 from prism_transformer.search.elimination import Judged, Standing
 from prism_transformer.search.ladder import FRESH_SEEDS, Ladder, Round, affordable, ladder_of
 from prism_transformer.search.settings import SearchSettings
+from prism_transformer.settings import from_mapping, to_mapping
 from prism_transformer.training.recipe import ModelSettings, Recipe, TrainingSettings, with_training
 
 RECIPE = Recipe(
@@ -105,7 +106,7 @@ def test_the_end_compares_the_winner_the_recommended_uniform_the_best_wider_unif
 
 def test_a_round_is_the_same_after_it_was_written_down() -> None:
     first = ladder().first()
-    assert Round.read(first.mapping()) == first
+    assert from_mapping(Round, to_mapping(first), where="round") == first
 
 
 def test_as_many_schedules_as_the_budget_carries_when_each_round_drops_half() -> None:

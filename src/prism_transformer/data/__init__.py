@@ -7,7 +7,8 @@ from .batches import (
     packing,
     train_windows,
 )
-from .corpus import SPLITS, Corpus, Manifest, Split, TokenStream, is_prepared
+from .corpus import Corpus, TokenStream, is_prepared
+from .manifest import SPLITS, Manifest, Split
 from .preparation import DataSettings, prepare
 from .tokenizer import Tokenizer, load_tokenizer
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from ..errors import InputError
-from .corpus import SourceInfo
+from .manifest import SourceInfo
 from .reading import Document, Tally
 
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from .corpus import SPLITS, SplitInfo
+from .manifest import SPLITS, SplitInfo
 from .pieces import pieces, take_parts
 from .reading import Document, Tally
 from .shards import ShardWriter, save_array

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 from ..errors import InputError
 from ..files import write_text
 from ..settings import differences
-from .corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, Counts, Manifest
+from .corpus import TOKENIZER, Corpus
 from .encode import Part, SplitOutput, encoded_batches
 from .fineweb_network import Patience, parse_tokens, require_room
 from .fineweb_stream import HUB, FineWebStream, resolve_revision
 from .fineweb_units import Unit, Units, remove_units
+from .manifest import MANIFEST, SPLITS, Counts, Manifest
 from .pieces import pieces
 from .publish import claim, publish
 from .shards import id_dtype

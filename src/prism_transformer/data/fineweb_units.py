@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..files import read_json, sync_file, sync_folder, write_json
-from .corpus import SPLITS, SplitInfo
+from ..settings import from_mapping
 from .encode import Encoded
+from .manifest import SPLITS, SplitInfo
 from .shards import ShardInfo, save_array
 
 UNIT = "unit.json"
@@ -116,6 +117,4 @@ def remove_units(folder: Path) -> None:
 
 
 def _read(place: Path) -> Unit:
-    values = read_json(place / UNIT)
-    values["splits"] = {name: SplitInfo.from_json(value) for name, value in values["splits"].items()}
-    return Unit(**values)
+    return from_mapping(Unit, read_json(place / UNIT), where=str(place / UNIT))

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, RunError, is_full_disk
-from .corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, Manifest, SourceInfo, is_prepared
+from .corpus import TOKENIZER, Corpus, is_prepared
 from .embedded import PythonDocumentation
 from .encode import encode, read_parts, survey, training_sample
+from .manifest import MANIFEST, SPLITS, Manifest, SourceInfo
 from .publish import claim, publish
 from .sources import Sources, find_files
 from .splits import split_edges

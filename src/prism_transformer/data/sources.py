@@ -11,7 +11,8 @@ from typing import Protocol
 
 from ..errors import InputError
 from ..files import RECIPE, SEARCH, STUDY, sha256
-from .corpus import SourceInfo, is_prepared
+from .corpus import is_prepared
+from .manifest import SourceInfo
 from .reading import STDIN_SUFFIX, Document, Tally, is_binary, read_documents
 
 

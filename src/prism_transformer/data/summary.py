@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from ..files import size_text
 from ..wording import count
-from .corpus import SPLITS, Counts, Manifest, SourceInfo
 from .encode import Encoded, Survey
+from .manifest import SPLITS, Counts, Manifest, SourceInfo
 from .sources import Sources
 from .tokenizer import Tokenizer
 

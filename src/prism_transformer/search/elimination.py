@@ -13,8 +13,7 @@ Bonferroni's inequality adds their chances up. Round k may spend 1 / (k (k + 1))
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import special
@@ -57,14 +56,6 @@ class Judged:
     def behind(self) -> set[str]:
         """What is not the best: the dropped, and the baseline where it was shown to be worse."""
         return {name for name, each in self.standings.items() if each.is_worse} | set(self.dropped)
-
-    def mapping(self) -> dict[str, Any]:
-        return asdict(self) | {"seeds": list(self.seeds)}
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> "Judged":
-        standings = {name: Standing(**each) for name, each in values["standings"].items()}
-        return cls(**{**values, "seeds": tuple(values["seeds"]), "standings": standings})
 
 
 def round_alpha(number: int, confidence: float) -> float:

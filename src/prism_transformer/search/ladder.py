@@ -9,9 +9,9 @@ A grid is one round at full length. What the final comparison takes is laid asid
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from ..errors import InputError
 from ..study.plan import order_runs
@@ -54,14 +54,6 @@ class Round:
         """Seed by seed, so that what a budget ends early leaves whole pairs."""
         keys = order_runs(self.schedules, self.seeds, (0.0,))
         return [RunId(self.stage, key.arm, self.tokens, key.seed) for key in keys]
-
-    def mapping(self) -> dict[str, Any]:
-        return asdict(self) | {"seeds": list(self.seeds), "schedules": list(self.schedules)}
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> "Round":
-        lists = {key: tuple(values[key]) for key in ("seeds", "schedules")}
-        return cls(stage=values["stage"], tokens=values["tokens"], **lists)
 
 
 @dataclass(frozen=True, kw_only=True)

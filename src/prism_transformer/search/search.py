@@ -192,11 +192,11 @@ class Search:
         for attempt in attempts:
             if attempt.state != "lost":
                 valid.setdefault(attempt.run, attempt)
-        rounds = [self.ladder.first(), *(Round.read(each["round"]) for each in decisions)]
+        rounds = [self.ladder.first(), *(from_mapping(Round, each["round"], where="round") for each in decisions)]
         budget = self.ladder.budget
         return State(
             rounds=rounds,
-            judged=[Judged.read(each["judged"]) for each in decisions],
+            judged=[from_mapping(Judged, each["judged"], where="judged") for each in decisions],
             recommended=decisions[-1]["recommended"] if decisions else None,
             attempts=valid,
             all_attempts=attempts,
@@ -250,7 +250,7 @@ class Search:
         if following is None:
             recommended = self.recommendation(not_worse(self.candidates, state.rounds, every)).name
             following = self.ladder.final(every, recommended)
-        value = {"round": following.mapping(), "judged": judged.mapping(), "recommended": recommended}
+        value = {"round": to_mapping(following), "judged": to_mapping(judged), "recommended": recommended}
         self.records.decide(number, value)
 
 

@@ -5,47 +5,28 @@
 The folder is the queue: every process that shares it takes the next run that nobody has finished or holds.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-import yaml
 from filelock import FileLock
 
 from ..data import Corpus
 from ..errors import InputError
-from ..files import STUDY, path_from, read_json, write_text
-from ..model.head_schedule import HeadSchedule
-from ..settings import differences, from_mapping, read_yaml, to_mapping
+from ..files import STUDY, path_from, read_json
+from ..settings import differences, to_mapping
 from ..training.metrics import DOCUMENTS, METRICS, read_metrics
 from ..training.recipe import Recipe
-from .arms import SETTINGS, Arm, is_arm_name
+from .arms import Arm
 from .measured import ArmInfo, Documents, Endpoint, Role, RunResult, Status
 from .plan import RunKey, StudySettings, order_runs
+from .study_file import StudyFile, read_study_file, write_study_file
 
 if TYPE_CHECKING:
     import pandas
 
 LOCK = ".lock"
-FORMAT = "prism-transformer study 1"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyFile:
-    """The content of study.yaml."""
-
-    format: str = FORMAT
-    name: str
-    created: str
-    data: str
-    """The folder of the prepared text, relative to the study folder where it lies in it."""
-    data_fingerprint: str
-    study: StudySettings
-    looks: tuple[int, ...] = ()
-    """The seed counts at which all runs were finished and judged."""
-    recipe: Recipe
 
 
 class Study:
@@ -58,22 +39,9 @@ class Study:
     def open(cls, folder: Path | str) -> "Study":
         """Raises InputError for a folder that is no study, or whose study.yaml was damaged."""
         folder = Path(folder)
-        path = folder / STUDY
-        if not path.exists():
+        if not (folder / STUDY).exists():
             raise InputError(f"{folder} is no study: it has no {STUDY}; name the folder that `prism compare` made")
-        values = read_yaml(path)
-        if values.get("format") != FORMAT:
-            raise InputError(f"{path}: format {values.get('format')!r} is not known; {FORMAT!r} is")
-        arms = values.pop("arms", None)
-        if missing := {"study", "recipe"} - values.keys():  # whose settings all have defaults
-            raise InputError(f"{path}: {' and '.join(sorted(missing))} is missing; restore the file")
-        file = from_mapping(StudyFile, values, where=str(path))
-        try:
-            file.study.check()
-            file.recipe.check()
-        except InputError as error:
-            raise InputError([f"{path}: {problem}" for problem in error.problems]) from None
-        return cls(folder, file, _read_arms(arms, file.recipe, path))
+        return cls(folder, *read_study_file(folder / STUDY))
 
     @classmethod
     def create(
@@ -96,7 +64,7 @@ class Study:
         with FileLock(folder / LOCK):
             if (folder / STUDY).exists():
                 study = cls.open(folder)._extended(study)
-            study._write()
+            write_study_file(folder / STUDY, study.file, study.arms)
         return study
 
     def _extended(self, new: "Study") -> "Study":
@@ -141,14 +109,6 @@ class Study:
         if self.primary and asked not in (None, self.primary):
             changed.append(f"study.primary: {self.primary} -> {asked} (fixed before the first run)")
         return changed
-
-    def _write(self) -> None:
-        arms = {
-            arm.name: {"heads": str(arm.schedule), "role": arm.role, "settings": dict(arm.settings)}
-            for arm in self.arms
-        }
-        content = to_mapping(self.file) | {"arms": arms}
-        write_text(self.folder / STUDY, yaml.safe_dump(content, sort_keys=False, allow_unicode=False))
 
     @property
     def primary(self) -> str | None:
@@ -256,7 +216,7 @@ class Study:
             now = Study.open(self.folder)  # another process may have looked or extended it
             looks = tuple(sorted({*now.file.looks, self.file.study.seeds}))
             if looks != now.file.looks:
-                Study(self.folder, replace(now.file, looks=looks), now.arms)._write()
+                write_study_file(self.folder / STUDY, replace(now.file, looks=looks), now.arms)
         return Study(self.folder, replace(self.file, looks=looks), self.arms)
 
 
@@ -268,36 +228,3 @@ def status_of(records: list[dict[str, Any]]) -> Status:
 
 def _in_words(arm: Arm) -> str:
     return " ".join([str(arm.schedule), *(f"{key}={value}" for key, value in arm.settings.items())])
-
-
-def _read_arms(values: Any, recipe: Recipe, path: Path) -> list[Arm]:
-    """The arms of study.yaml. Raises InputError for what `Study.create` does not write."""
-    if not isinstance(values, Mapping):
-        raise InputError(f"{path} has no arms; restore the file")
-    arms, problems = [], []
-    for name, value in values.items():
-        try:
-            arms.append(_read_arm(name, value, recipe))
-        except (TypeError, KeyError, ValueError) as error:
-            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            problems.append(f"{path}: arms.{name}: {what}; restore the file")
-    roles = [arm.role for arm in arms]
-    if not problems and (roles.count("baseline") != 1 or roles.count("primary") > 1):
-        problems.append(
-            f"{path}: arms has {roles.count('baseline')} baselines and {roles.count('primary')} primary arms"
-        )
-    if problems:
-        raise InputError(problems)
-    return arms
-
-
-def _read_arm(name: Any, value: Any, recipe: Recipe) -> Arm:
-    if not isinstance(name, str) or not is_arm_name(name):
-        raise ValueError("no name of an arm")
-    if value["role"] not in get_args(Role):
-        raise ValueError(f"role {value['role']!r} is none of {', '.join(get_args(Role))}")
-    for key, choice in dict(value["settings"]).items():
-        if choice not in SETTINGS.get(key, ()):
-            raise ValueError(f"settings: {key}={choice!r} is none of an arm")
-    schedule = HeadSchedule.parse(value["heads"], d_model=recipe.model.d_model, n_layers=recipe.model.layers)
-    return Arm(name=name, schedule=schedule, role=value["role"], settings=dict(value["settings"]))
