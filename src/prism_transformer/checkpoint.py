@@ -34,6 +34,16 @@ class GoldenError(InputError):
     """The files are those that were saved, but the model answers otherwise than it did."""
 
 
+def step_name(step: int) -> str:
+    """The name of the checkpoint of a step, and of what is found out about it."""
+    return f"step-{step:06d}"
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step in the name of a checkpoint."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
 def latest_checkpoint(run: Path) -> Path | None:
     """The newest complete checkpoint of a run folder."""
     pointer = run / CHECKPOINTS / LATEST

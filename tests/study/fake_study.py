@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from prism_transformer.study.measured import ArmInfo, Endpoint, RunResult
+from prism_transformer.study.measured import ArmInfo, Endpoint, Evaluation, RunResult
 
 STEPS = 1000
 TOKENS = 2_048_000
@@ -74,12 +74,12 @@ def _run_with_curve(name: str, seed: int, loss: float, share: float, random: np.
         tokens = TOKENS * step // STEPS
         rest = 1 - step / steps[-1]
         height = loss + (6.9 - loss) * rest**2.5 + (random.normal(scale=0.01) if 0 < rest < 1 else 0.0)
-        curve.append((step, tokens, tokens / speed, float(height)))
+        curve.append(Evaluation(step, tokens, tokens / speed, float(height)))
     return run(
         name,
         seed,
-        float(curve[-1][3]),
-        tokens=curve[-1][1],
+        curve[-1].val_loss,
+        tokens=curve[-1].tokens,
         curve=tuple(curve),
         tokens_per_second=speed,
         source=f"runs/{name}/seed-{seed}/metrics.jsonl",

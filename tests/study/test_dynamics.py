@@ -7,14 +7,19 @@ import pytest
 from scipy import stats
 
 from prism_transformer.study.dynamics import default_levels, first_reached, milestone, milestones
+from prism_transformer.study.measured import Evaluation
 
 # (step, tokens, seconds, loss); the loss falls by 1 with every factor e of the tokens
-CURVE = [(10, 1000, 5.0, 6.0), (20, 2000, 10.0, 6.0 - math.log(2)), (40, 4000, 20.0, 6.0 - math.log(4))]
+CURVE = [
+    Evaluation(10, 1000, 5.0, 6.0),
+    Evaluation(20, 2000, 10.0, 6.0 - math.log(2)),
+    Evaluation(40, 4000, 20.0, 6.0 - math.log(4)),
+]
 
 
-def curve(start: float, *, speed: float = 1.0) -> list[tuple[int, int, float, float]]:
+def curve(start: float, *, speed: float = 1.0) -> list[Evaluation]:
     """Losses of start - ln(tokens / 1000) at eight evaluations."""
-    return [(k, 1000 * k, 2.0 * k / speed, start - math.log(k)) for k in range(1, 9)]
+    return [Evaluation(k, 1000 * k, 2.0 * k / speed, start - math.log(k)) for k in range(1, 9)]
 
 
 def test_between_two_evaluations_the_loss_falls_with_the_logarithm_of_the_tokens():
@@ -32,7 +37,7 @@ def test_reached_at_an_evaluation_at_once_or_never():
 
 def test_first_means_first():
     """A loss that rises again afterwards was reached all the same."""
-    bumpy = [(1, 100, 1.0, 5.0), (2, 200, 2.0, 4.0), (3, 300, 3.0, 4.5), (4, 400, 4.0, 3.9)]
+    bumpy = [Evaluation(k, 100 * k, float(k), loss) for k, loss in enumerate((5.0, 4.0, 4.5, 3.9), start=1)]
     assert first_reached(bumpy, 4.0) == pytest.approx((2, 200, 2.0))
 
 

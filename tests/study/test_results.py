@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prism_transformer.errors import InputError
-from prism_transformer.study.measured import ArmInfo, RunResult
+from prism_transformer.study.measured import ArmInfo, Evaluation, RunResult
 from prism_transformer.study.results import analyse, read_results, write_results
 
 from .fake_study import arms, endpoint, run, runs
@@ -192,7 +192,9 @@ def test_curves_are_paired_at_each_step() -> None:
             arm,
             seed,
             losses[-1] + seed,
-            curve=tuple((step, step * 10, 1.0, loss + seed) for step, loss in zip((5, 10), losses, strict=True)),
+            curve=tuple(
+                Evaluation(step, step * 10, 1.0, loss + seed) for step, loss in zip((5, 10), losses, strict=True)
+            ),
         )
         for arm, losses in curve.items()
         for seed in range(2)

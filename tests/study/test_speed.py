@@ -18,7 +18,7 @@ def test_the_speed_is_below_the_rate_of_matrix_products(tiny: Recipe) -> None:
 
 def test_a_model_far_too_large_for_the_device_is_bounded_and_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "matrix_peak", lambda settings: 1e11)
-    monkeypatch.setattr(speed, "PrismForCausalLM", None)
+    monkeypatch.setattr(speed, "build_model", None)
     large = load_recipe("large").recipe
     # 3 passes' worth of 2 FLOPs for each weight of the matrices, and the two products of attention
     per_token = 3 * large.model.cost(50_304).matmul_flops_per_token

@@ -90,15 +90,12 @@ def _check(options: Attention, studies: Sequence[Path]) -> None:
 
 
 def _of_run(path: Path, options: Attention, device: Any, progress: ScoreProgress) -> dict[str, Any]:
-    from torch import nn
-
     from ..evaluation.attention import kept_attention
     from ..evaluation.loading import load
     from ..evaluation.scores import place_of
 
     progress.begin(str(path))
-    loaded = load(path, tokenizer=options.tokenizer)
-    nn.Module.to(loaded.model, device)
+    loaded = load(path, tokenizer=options.tokenizer, device=device)
     found = kept_attention(
         loaded,
         place_of(loaded, options.out),

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from ..study.wording import level
 from ..wording import count
 
 COLUMNS = 80
@@ -47,7 +48,6 @@ def _cells(values: Mapping[str, float]) -> str:
 def study_lines(found: Mapping[str, Any]) -> list[str]:
     """D_l of the baseline and each arm, and the paired difference in every layer."""
     settings, baseline = found["settings"], found["baseline"]
-    level = f"{found['confidence'] * 100:.4g} %"
     windows = count(settings["sequences"], "window")
     lines = [f"{windows} of {settings['context']:,} tokens, documents {settings['documents']}"]
     base = found["arms"][baseline]["layers"]
@@ -56,7 +56,8 @@ def study_lines(found: Mapping[str, Any]) -> list[str]:
         pairs = entry["layers"][0]["distance"]["n"]
         title = f"{name} minus {baseline}, attention distance in tokens, {count(pairs, 'pair')} of runs"
         lines += ["", *textwrap.wrap(title, COLUMNS), ""]
-        lines.append(f"{'layer':>5}  {'heads':>7}  {'baseline':>8}  {'arm':>8}  {'difference':>10}  {level} interval")
+        interval = f"{level(found['confidence'])} interval"
+        lines.append(f"{'layer':>5}  {'heads':>7}  {'baseline':>8}  {'arm':>8}  {'difference':>10}  {interval}")
         for number, (b, a, each) in enumerate(zip(base, own, entry["layers"], strict=True), start=1):
             difference = each["distance"]
             heads = f"{b['heads']}→{a['heads']}" if b["heads"] != a["heads"] else str(a["heads"])

@@ -165,15 +165,12 @@ def _one(
     path: Path, options: Eval, how: Any, tasks: Any, progress: ScoreProgress
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What one model scores, and its scores with their items for the comparison."""
-    from torch import nn
-
     from ..evaluation.evaluate import evaluate_tasks, evaluate_text
     from ..evaluation.loading import load
     from ..evaluation.scores import place_of
 
     progress.begin(str(path))
-    loaded = load(path, tokenizer=options.tokenizer)
-    nn.Module.to(loaded.model, how.device)
+    loaded = load(path, tokenizer=options.tokenizer, device=how.device)
     entry: dict[str, Any] = {"name": loaded.name, "model": loaded.describe()}
     texts = {}
     if options.text:

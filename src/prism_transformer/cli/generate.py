@@ -54,8 +54,6 @@ class Generate:
 def main(argv: list[str]) -> int:
     options = parse(Generate, argv, prog="prism generate")
     prompts = _prompts(options)
-    from torch import nn
-
     from ..evaluation.loading import load
     from ..kernels.choose import LAYOUT_PAYS, use_fast_generation
     from ..training.device import choose_device, torch_settings_kept
@@ -63,8 +61,7 @@ def main(argv: list[str]) -> int:
 
     with torch_settings_kept():
         device = choose_device(DeviceSettings(device=options.device, dtype=options.dtype))
-        loaded = load(options.run, tokenizer=options.tokenizer)
-        nn.Module.to(loaded.model, device.device, device.dtype)
+        loaded = load(options.run, tokenizer=options.tokenizer, device=device.device, dtype=device.dtype)
         if options.prompts is None and options.max_tokens >= LAYOUT_PAYS:  # a file's prompts go in batches, not single
             use_fast_generation(loaded.model, device.device, device.dtype)
         if loaded.identity.get("needs_training"):

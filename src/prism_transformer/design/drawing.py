@@ -13,7 +13,7 @@ _WIDE, _NARROW = (8, 48, 107), (158, 202, 225)  # one hue, dark for wide heads, 
 
 def staircase_text(schedule: HeadSchedule) -> list[str]:
     """One line a phase: its layers, heads x head dim, and the model's width cut into heads. At most 80 columns."""
-    rows = _phase_rows(schedule)
+    rows = phase_rows(schedule)
     labels = [f"{first}–{last}" if last > first else f"{first}" for first, last, _ in rows]
     shapes = [f"{heads} × {schedule.d_model // heads}" for _, _, heads in rows]
     label_width = max(len("layers"), *map(len, labels))
@@ -40,7 +40,7 @@ def _bar(heads: int, columns: int) -> str:
 
 def staircase_svg(schedule: HeadSchedule) -> str:
     """A standalone SVG: layers from top to bottom, each layer's width cut into its heads, wide heads dark."""
-    rows = _phase_rows(schedule)
+    rows = phase_rows(schedule)
     row = min(20.0, 480 / schedule.n_layers)
     pitch = [max(18.0, row * (last - first + 1)) for first, last, _ in rows]
     height = round(_SVG_TOP + sum(pitch) + 12)
@@ -82,7 +82,7 @@ def _svg_phase(schedule: HeadSchedule, heads: int, layers: int, top: float, tall
     return [part for part in parts if part]
 
 
-def _phase_rows(schedule: HeadSchedule) -> list[tuple[int, int, int]]:
+def phase_rows(schedule: HeadSchedule) -> list[tuple[int, int, int]]:
     """(first layer, last layer, heads) of each phase."""
     rows, first = [], 0
     for heads, layers in schedule.phases:

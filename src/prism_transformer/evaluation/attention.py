@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..data import TokenStream
 from ..errors import InputError
@@ -48,8 +47,7 @@ def attention_distance(
     share of position 0) and `entropy` (nats), and their `mean`, of which the distance is the paper's D_l.
     Raises InputError for no such model, text or context, DivergedError for attention that is not finite.
     """
-    loaded = load(run, tokenizer=tokenizer)
-    nn.Module.to(loaded.model, device)
+    loaded = load(run, tokenizer=tokenizer, device=device)
     folder = place_of(loaded, Path(out) if out else None)
     return kept_attention(
         loaded, folder, text=text, sequences=sequences, context=context or loaded.context, documents=documents

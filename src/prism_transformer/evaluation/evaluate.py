@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
 from .comparison import ScoredRun
 from .loading import LoadedModel, load
@@ -68,8 +67,7 @@ def evaluate(
         DivergedError: the model answers with numbers that are not finite.
     """
     how = computation or Computation()
-    loaded = load(run, tokenizer=tokenizer)
-    nn.Module.to(loaded.model, how.device)
+    loaded = load(run, tokenizer=tokenizer, device=how.device)
     found: dict[str, Any] = {"model": loaded.describe()}
     if text:
         found["text"], _ = evaluate_text(loaded, text, how)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from ..checkpoint import CHECKPOINTS, IDENTITY, latest_checkpoint, load_model, quiet_transformers
@@ -83,11 +84,18 @@ class LoadedModel:
         }
 
 
-def load(path: Path | str, *, tokenizer: str | None = None) -> LoadedModel:
+def load(
+    path: Path | str,
+    *,
+    tokenizer: str | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+) -> LoadedModel:
     """Load a run folder (its newest checkpoint), a checkpoint, an exported folder or any Hugging Face folder.
 
-    What this package saved is verified (schedule, checksums, golden logits). `tokenizer` (as for `load_tokenizer`) is
-    for a folder without one. Raises InputError for what is none of these, is damaged, or has lost its tokenizer.
+    What this package saved is verified (schedule, checksums, golden logits), then moved to `device` and cast to `dtype`
+    (None: the type of its weights). `tokenizer` (as for `load_tokenizer`) is for a folder without one.
+    Raises InputError for what is none of these, is damaged, or has lost its tokenizer.
     """
     path = Path(path).expanduser()
     if not path.is_dir():
@@ -112,6 +120,7 @@ def load(path: Path | str, *, tokenizer: str | None = None) -> LoadedModel:
     _check_tokenizer(folder, model, found, identity, trained_here=trained_here)
     arm, seed = _arm_and_seed(path, run)
     start = _start_of(folder, model, found, trained_here=trained_here)
+    nn.Module.to(model, device=device, dtype=dtype)
     return LoadedModel(
         path=path,
         arm=arm,

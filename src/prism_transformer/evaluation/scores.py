@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..checkpoint import step_name
 from ..errors import InputError
 from ..files import read_json, write_json, write_text
 from .loading import LoadedModel
@@ -87,7 +88,7 @@ def file_name(task: str, settings: Mapping[str, Any]) -> str:
 
 def place_of(loaded: LoadedModel, out: Path | None) -> Path:
     """The folder for what is found out about a model: in its run, below `out`, or below ./evaluations."""
-    if out is None and loaded.run is not None:
-        return loaded.run / "evaluation" / f"step-{loaded.step:06d}"
+    if out is None and loaded.run is not None and loaded.step is not None:
+        return loaded.run / "evaluation" / step_name(loaded.step)
     name = loaded.name if loaded.seed is not None else loaded.path.resolve().name
     return (out or Path("evaluations")) / re.sub(r"[^\w.-]+", "-", name).strip("-")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cost import short
+from ..design.drawing import phase_rows
 from ..evaluation.loading import LoadedModel
 from ..files import RECIPE
 from ..settings import read_yaml
@@ -72,11 +73,8 @@ def _what_it_is(loaded: LoadedModel) -> list[str]:
     config: Any = loaded.model.config
     schedule = config.head_schedule
     rows = ["| layers | heads | head dim |", "|---|---|---|"]
-    first = 0
-    for heads, layers in schedule.phases:
-        last = first + layers - 1
+    for first, last, heads in phase_rows(schedule):
         rows.append(f"| {first if first == last else f'{first}–{last}'} | {heads} | {schedule.d_model // heads} |")
-        first += layers
     return [
         "A decoder-only language model whose number of attention heads changes from layer to layer while every weight "
         "keeps its shape (Prism Transformer, arXiv 2606.27449). The weights load into a model of any other head "

@@ -5,6 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
 from ..data import Tokenizer, load_tokenizer
 from ..data.tokenizer import END_OF_TEXT, ByteTokenizer, Gpt2Tokenizer
 from ..errors import InputError
@@ -82,40 +85,21 @@ def _state_of(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     if isinstance(tokenizer, Gpt2Tokenizer):
         vocabulary = json.loads((folder / "encoder.json").read_text(encoding="utf-8"))
         lines = (folder / "vocab.bpe").read_text(encoding="utf-8").split("\n")[1:]
-        merges = [line.split(" ") for line in lines if line]
+        merges = [(first, second) for first, second in (line.split(" ") for line in lines if line)]
         vocabulary.pop(END_OF_TEXT, None)
         return _byte_level_bpe(vocabulary, merges, tokenizer.end_of_text, use_regex=True)
     raise AssertionError(f"{type(tokenizer).__name__} has no tokenizer.json")
 
 
 def _byte_level_bpe(
-    vocabulary: dict[str, int], merges: list[list[str]], end_of_text: int, *, use_regex: bool
+    vocabulary: dict[str, int], merges: list[tuple[str, str]], end_of_text: int, *, use_regex: bool
 ) -> dict[str, Any]:
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
-    end = {"id": end_of_text, "content": END_OF_TEXT, "special": True}
-    end |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [end],
-        "normalizer": None,
-        "pre_tokenizer": level,
-        "post_processor": None,
-        "decoder": level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocabulary | {END_OF_TEXT: end_of_text},
-            "merges": merges,
-        },
-    }
+    built = tokenizers.Tokenizer(models.BPE(vocabulary | {END_OF_TEXT: end_of_text}, merges))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+    built.decoder = decoders.ByteLevel()
+    built.add_special_tokens([END_OF_TEXT])
+    state: dict[str, Any] = json.loads(built.to_str())
+    return state
 
 
 def _byte_marks() -> dict[int, str]:

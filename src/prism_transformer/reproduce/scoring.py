@@ -32,7 +32,6 @@ def score_study(
 
     Items are those of `folder`, of the hub's cache or of the hub; a task whose items are nowhere is left out, and said.
     """
-    from torch import nn
 
     from ..evaluation.comparison import ScoredRun, compare_arms
     from ..evaluation.evaluate import evaluate_tasks
@@ -46,8 +45,7 @@ def score_study(
             return
         for run in finished_runs(study):
             begin(f"{run.arm} seed {run.seed}")
-            loaded = load(study.run_folder(run))
-            nn.Module.to(loaded.model, how.device)
+            loaded = load(study.run_folder(run), device=how.device)
             places.append(place_of(loaded, None))
             scored.append(evaluate_tasks(loaded, tasks, how, folder=places[-1], limit=limit))
     keep_scores(study.folder, scored, places, compare_arms(scored), limit=limit)

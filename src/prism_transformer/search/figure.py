@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..study.figures import LIGHT, PAPER, SERIES, save_figure, styled
+from ..study.wording import level
 from .candidates import SHAPES
 
 MARKS = ("o", "D", "^", "s", "P", "X", "v")
@@ -73,5 +74,6 @@ def _label(axes: Axes, rows: Rows, names: Sequence[str]) -> None:
 
 
 def _title(results: Mapping[str, Any]) -> str:
-    level = f"{results['confidence'] * 100:.4g} %"
-    return f"filled: cannot be told from the best; bars: {level} intervals, all of a round at once"
+    return (
+        f"filled: cannot be told from the best; bars: {level(results['confidence'])} intervals, all of a round at once"
+    )

@@ -12,7 +12,7 @@ from ..files import RESULTS, write_json
 from ..study.decisions import Pairs, judge
 from ..study.measured import Endpoint
 from ..study.statistics import MIN_PAIRS
-from ..study.wording import percent, signed
+from ..study.wording import level, percent, signed
 from ..wording import count, listed
 from .budget import busy_seconds
 from .candidates import BASELINE, PRISM, Candidate, widening
@@ -210,9 +210,7 @@ def _final_sentence(name: str, entry: Mapping[str, Any] | None, confidence: floa
         "equivalent": f"{name} and uniform are equivalent on the test split with fresh seeds",
         "cannot_tell": f"On the test split with fresh seeds {name} cannot be told from uniform",
     }
-    said = (
-        f"{words[entry['decision']]}: {size} nats per token ({relative}), {confidence * 100:.4g} % interval {interval}"
-    )
+    said = f"{words[entry['decision']]}: {size} nats per token ({relative}), {level(confidence)} interval {interval}"
     stay = "" if entry["decision"] == "lower" else " Nothing here speaks for leaving uniform."
     return f"{said}, {entry['n']} of {count(entry['planned'], 'pair')}.{stay}"
 

@@ -85,11 +85,10 @@ class Records:
             found.setdefault(trial.user_attrs["decision"], trial.user_attrs["value"])
         return [found[number] for number in sorted(found)]
 
-    def decide(self, number: int, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Add decision `number`, and return the one that counts: this, or what another worker has decided before."""
+    def decide(self, number: int, value: Mapping[str, Any]) -> None:
+        """Add decision `number`. Where another worker has decided it before, that one counts."""
         trial = create_trial(state=TrialState.PRUNED, user_attrs={"decision": number, "value": dict(value)})
         self._guarded(lambda: self._decisions.add_trial(trial))
-        return self.decisions()[number]
 
     def attempts(self) -> list[Attempt]:
         """Every attempt, the first first."""

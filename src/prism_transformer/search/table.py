@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..study.estimate import duration
 from ..study.table import DECISIONS
-from ..study.wording import plain, signed
+from ..study.wording import level, plain, signed
 from ..wording import count
 
 ROWS = 12
@@ -68,10 +68,9 @@ def _status(row: Mapping[str, Any], results: Mapping[str, Any]) -> Text:
 
 def _legend(results: Mapping[str, Any]) -> str:
     more = len(results["ranking"]) - len(_shown(results))
-    level = f"{results['confidence'] * 100:.4g} %"
     lines = [
-        f"Validation loss in nats per token; difference to uniform with a {level} interval (all of a round hold "
-        "together), negative is better. A schedule stands where its last round has put it."
+        f"Validation loss in nats per token; difference to uniform with a {level(results['confidence'])} interval (all "
+        "of a round hold together), negative is better. A schedule stands where its last round has put it."
     ]
     if any(not row["in_space"] for row in results["ranking"]):
         lines.append("* a reference outside of the constraints: measured, never chosen.")

@@ -36,7 +36,6 @@ def measure_study(
 
     Raises InputError where fewer than two arms have a finished run: a difference takes two.
     """
-    from torch import nn
 
     from ..evaluation.attention import kept_attention
     from ..evaluation.loading import load
@@ -47,8 +46,7 @@ def measure_study(
     found: dict[str, dict[int, Mapping[str, Any]]] = {}
     for run in runs:
         begin(f"{run.arm} seed {run.seed}")
-        loaded = load(study.run_folder(run))
-        nn.Module.to(loaded.model, device)
+        loaded = load(study.run_folder(run), device=device)
         kept = kept_attention(
             loaded,
             place_of(loaded, None),

@@ -102,7 +102,7 @@ def plan_rows(
         (
             "Disk for checkpoints",
             f"{size_text(planned.disk_bytes)} at the most",
-            f"{size_text(checkpoint_bytes(study))}",
+            f"{size_text(bytes_of_checkpoints(study))}",
         ),
         (
             "Smallest difference to be found",
@@ -116,10 +116,10 @@ def plan_rows(
 
 def training_seconds(run: RunResult) -> float:
     """Seconds of training of a run, evaluation and saving not counted."""
-    return run.curve[-1][2] if run.curve else 0.0
+    return run.curve[-1].seconds if run.curve else 0.0
 
 
-def checkpoint_bytes(study: Study) -> int:
+def bytes_of_checkpoints(study: Study) -> int:
     return sum(path.stat().st_size for path in study.folder.glob("runs/**/checkpoints/**/*") if path.is_file())
 
 

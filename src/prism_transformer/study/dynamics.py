@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .measured import Evaluation
 from .statistics import MIN_PAIRS, paired_t
 
-Curve = Sequence[tuple[int, int, float, float]]
-"""Evaluations in order: step, tokens, seconds of training, validation loss."""
+Curve = Sequence[Evaluation]
 
 MILESTONES = 6
 _UNITS = ("step", "tokens", "seconds")
@@ -29,17 +29,17 @@ class Crossing(NamedTuple):
 
 def first_reached(curve: Curve, level: float) -> Crossing | None:
     """Where `curve` first is at or below `level`; None where it never is."""
-    before: tuple[int, int, float, float] | None = None
+    before: Evaluation | None = None
     for point in curve:
-        step, tokens, seconds, loss = point
-        if loss <= level:
-            if before is None or before[3] <= loss:
-                return Crossing(step, tokens, seconds)
-            passed = (before[3] - level) / (before[3] - loss)
+        if point.val_loss <= level:
+            if before is None or before.val_loss <= point.val_loss:
+                return Crossing(point.step, point.tokens, point.seconds)
+            passed = (before.val_loss - level) / (before.val_loss - point.val_loss)
             # Before the first step there are no tokens, so no logarithm of them.
-            at = before[1] ** (1 - passed) * tokens**passed if before[1] else passed * tokens
-            part = (at - before[1]) / (tokens - before[1])
-            return Crossing(before[0] + part * (step - before[0]), at, before[2] + part * (seconds - before[2]))
+            at = before.tokens ** (1 - passed) * point.tokens**passed if before.tokens else passed * point.tokens
+            part = (at - before.tokens) / (point.tokens - before.tokens)
+            step = before.step + part * (point.step - before.step)
+            return Crossing(step, at, before.seconds + part * (point.seconds - before.seconds))
         before = point
     return None
 
@@ -68,8 +68,8 @@ def default_levels(baseline: Mapping[int, Curve], arms: Sequence[Mapping[int, Cu
     runs = [curve for by_seed in arms for curve in by_seed.values() if len(curve) > 1]
     if not runs or not any(len(curve) > 1 for curve in baseline.values()):
         return []
-    bottom = max(min(loss for _, _, _, loss in curve) for curve in runs)
-    early = [[loss for _, tokens, _, loss in curve if 3 * tokens >= curve[-1][1]] for curve in baseline.values()]
+    bottom = max(min(point.val_loss for point in curve) for curve in runs)
+    early = [[at.val_loss for at in curve if 3 * at.tokens >= curve[-1].tokens] for curve in baseline.values()]
     top = min(losses[0] for losses in early if losses)
     if not top > bottom:
         return []

@@ -86,12 +86,14 @@ def _csv(rows: Sequence[Row]) -> str:
 
 def latex(results: Mapping[str, Any]) -> str:
     """A booktabs table of the differences; the caption says what the numbers are."""
-    level = next((entry["confidence"] for entry in results["differences"].values()), results["endpoint"]["confidence"])
+    confidence = next(
+        (entry["confidence"] for entry in results["differences"].values()), results["endpoint"]["confidence"]
+    )
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
         r"\caption{Validation loss (nats per token, mean $\pm$ sd over seeds) and paired difference to "
-        rf"{_tex(results['baseline'])} with its {level * 100:.4g}\,\% interval; negative is better.}}",
+        rf"{_tex(results['baseline'])} with its {confidence * 100:.4g}\,\% interval; negative is better.}}",
         r"\begin{tabular}{llrrrl}",
         r"\toprule",
         r"arm & heads & loss & difference & pairs & decision \\",

@@ -19,7 +19,7 @@ from ..settings import differences, to_mapping
 from ..training.metrics import DOCUMENTS, METRICS, read_metrics
 from ..training.recipe import Recipe
 from .arms import Arm
-from .measured import ArmInfo, Documents, Endpoint, Role, RunResult, Status
+from .measured import ArmInfo, Documents, Endpoint, Evaluation, Role, RunResult, Status
 from .plan import RunKey, StudySettings, order_runs
 from .study_file import StudyFile, read_study_file, write_study_file
 
@@ -175,7 +175,7 @@ class Study:
         """What the statistics take from one run."""
         records = self.records(run)
         status = status_of(records)
-        curve = [(r["step"], r["tokens"], r["seconds"], r["val_loss"]) for r in records if "val_loss" in r]
+        curve = [Evaluation(r["step"], r["tokens"], r["seconds"], r["val_loss"]) for r in records if "val_loss" in r]
         speeds = sorted(r["tokens_per_second"] for r in records[1:] if r.get("tokens_per_second"))
         return RunResult(
             arm=run.arm,

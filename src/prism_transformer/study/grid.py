@@ -108,7 +108,7 @@ class RunGrid:
             {seed: (loss, self.runs[fewer, seed].tokens) for seed, loss in self.losses(fewer).items()} if fewer else {}
         )
         tokens = next((run.tokens for run in base.values()), 0)
-        curves = {seed: [(t, loss) for _, t, _, loss in run.curve] for seed, run in base.items()}
+        curves = {seed: [(at.tokens, at.val_loss) for at in run.curve] for seed, run in base.items()}
         return equivalent_tokens.baseline_slopes(self.losses(self.baseline), fewer_losses, tokens, curves)
 
     def curve(self, arm: str) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ class RunGrid:
         losses: dict[int, dict[int, float]] = {}
         tokens: dict[int, int] = {}
         for seed, run in self.done(arm).items():
-            for step, seen, _, loss in run.curve:
-                losses.setdefault(step, {})[seed] = loss
-                tokens[step] = seen
+            for at in run.curve:
+                losses.setdefault(at.step, {})[seed] = at.val_loss
+                tokens[at.step] = at.tokens
         return dict(sorted(losses.items())), tokens

@@ -42,8 +42,8 @@ class RunResult:
     """final loss on the whole validation split, nats per token; None unless done"""
     tokens: int
     """tokens trained on"""
-    curve: Sequence[tuple[int, int, float, float]] = ()
-    """evaluations in order: (step, tokens, seconds of training, validation loss)"""
+    curve: Sequence[Evaluation] = ()
+    """in order"""
     tokens_per_second: float | None = None
     lr: float | None = None
     """peak learning rate, in a study of several"""

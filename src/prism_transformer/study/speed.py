@@ -6,8 +6,7 @@ import torch
 
 from ..benchmark.peak import product_rate
 from ..benchmark.timing import seconds_of
-from ..model.modeling_prism import PrismForCausalLM
-from ..training.build import make_ready
+from ..benchmark.workloads import build_model
 from ..training.device import choose_device
 from ..training.optimizer import make_optimizer
 from ..training.recipe import DeviceSettings, Recipe
@@ -33,9 +32,7 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
     most = min(MOST_TOKENS, int(fastest * LONGEST_PASS))
     sequences = min(recipe.training.micro_batch, max(1, most // recipe.model.context))
     device = choose_device(recipe.device)
-    model = PrismForCausalLM(recipe.model.config(vocab_size))
-    torch.nn.Module.to(model, device.device)
-    make_ready(model, recipe.device, device)
+    model = build_model(recipe, device, vocab_size=vocab_size)
     optimizer = make_optimizer(model, recipe.optimizer)
     shape = (sequences, recipe.model.context + 1)
     ids = torch.randint(vocab_size, shape, device=device.device)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..wording import listed
-from .wording import plain, signed, speed_caveat
+from .wording import level, plain, signed, speed_caveat
 
 DECISIONS = {
     "lower": ("lower", "green"),
@@ -80,10 +80,10 @@ def _difference(entry: Mapping[str, Any], width: int) -> str:
 
 def _legend(results: Mapping[str, Any]) -> str:
     entries = results["differences"]
-    level = next((entry["confidence"] for entry in entries.values()), results["endpoint"]["confidence"])
+    confidence = next((entry["confidence"] for entry in entries.values()), results["endpoint"]["confidence"])
     sentences = [
         "Validation loss in nats per token, mean ± sd over seeds; "
-        f"paired difference with its {level * 100:.4g} % interval, negative is better; pairs used/planned; "
+        f"paired difference with its {level(confidence)} interval, negative is better; pairs used/planned; "
         f"speed in tokens/s relative to {results['baseline']}."
     ]
     reasons: dict[str, list[str]] = {}

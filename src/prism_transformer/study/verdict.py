@@ -8,7 +8,7 @@ from typing import Any
 
 from ..wording import count, listed
 from .decisions import NOT_CORRECTED
-from .wording import percent, percent_digits, signed, tokens_factor
+from .wording import level, percent, percent_digits, signed, tokens_factor
 
 Results = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ def _explanation(baseline: str, entry: Mapping[str, Any]) -> list[str]:
     nats = signed(entry["mean"])
     sentence = (
         f"The difference is {nats} nats per token, {mean} of the loss "
-        f"({entry['confidence'] * 100:.4g} % interval {low} to {high})"
+        f"({level(entry['confidence'])} interval {low} to {high})"
     )
     tokens = equivalent_tokens_text(entry["equivalent_tokens"], baseline)
     sentences = [f"{sentence}, {tokens}." if tokens else f"{sentence}."]

@@ -38,6 +38,11 @@ def percent_digits(low: float | None, high: float | None) -> int | None:
     return None if low is None or high is None or low == high else decimals((high - low) * 100, least=1)
 
 
+def level(confidence: float) -> str:
+    """0.95 -> "95 %"."""
+    return f"{confidence * 100:.4g} %"
+
+
 def tokens_factor(factor: float) -> str:
     """1.05 -> "5.0 % more"; 0.97 -> "3.0 % fewer"."""
     change = abs(factor - 1) * 100

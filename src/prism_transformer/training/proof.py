@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from ..checkpoint import step_name, step_of
 from ..errors import InputError
 from ..files import read_json
 from ..wording import count
@@ -23,7 +24,7 @@ from .loop import begin_or_recognise, opened, own_device, silent
 from .metrics import ENVIRONMENT, read_metrics
 from .recipe import Recipe
 from .session import Say, Session
-from .state import OPTIMIZER, RunFolder, environment, step_of
+from .state import OPTIMIZER, RunFolder, environment
 from .world import joined, lost_ranks_are_run_errors
 
 SCRATCH = ".verify"
@@ -73,7 +74,7 @@ def verify(recipe: Recipe, out: Path, *, say: Say = print, allow: Collection[str
             first, last = world.on_main(lambda: piece(run))
             say(f"training steps {first + 1:,} to {last:,} again, twice")
             training = replace(recipe.training, evaluations=1, save_minutes=1e9, keep_every=0)
-            bare, start = replace(recipe, training=training), run.checkpoints / f"step-{first:06d}" if first else None
+            bare, start = replace(recipe, training=training), run.checkpoints / step_name(first) if first else None
             accepted = ("recipe", "horizon", "schedule", "data", *allow)
             folders = [RunFolder(out / SCRATCH / name) for name in ("first", "second")]
             try:
@@ -119,7 +120,7 @@ def lines_of(run: RunFolder, first: int, last: int) -> list[dict[str, Any]]:
 
 
 def tensors_of(run: RunFolder, step: int) -> dict[str, torch.Tensor]:
-    folder = run.checkpoints / f"step-{step:06d}"
+    folder = run.checkpoints / step_name(step)
     return load_file(folder / "model.safetensors") | load_file(folder / OPTIMIZER)
 
 

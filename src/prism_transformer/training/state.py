@@ -1,4 +1,4 @@
-"""The run folder: its lock, its settings, and checkpoints that are whole or not there.
+"""The run folder: its settings, and checkpoints that are whole or not there.
 
     recipe.yaml  environment.json  data/  metrics.jsonl  checkpoints/step-NNNNNN/  checkpoints/latest
     document_losses.json (of the last evaluation)
@@ -22,7 +22,17 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..checkpoint import CHECKPOINTS, IDENTITY, LATEST, GoldenError, latest_checkpoint, load_model, save_model
+from ..checkpoint import (
+    CHECKPOINTS,
+    IDENTITY,
+    LATEST,
+    GoldenError,
+    latest_checkpoint,
+    load_model,
+    save_model,
+    step_name,
+    step_of,
+)
 from ..errors import DivergedError, InputError, RunError
 from ..files import (
     DATA,
@@ -149,7 +159,7 @@ class RunFolder:
     def _write(
         self, model: PrismForCausalLM, tensors: Mapping[str, torch.Tensor], position: Position, origin: Origin
     ) -> Path:
-        name = f"step-{position.step:06d}"
+        name = step_name(position.step)
         temporary, final = self.checkpoints / f".{name}.tmp", self.checkpoints / name
         try:
             self._remove_unfinished()
@@ -220,11 +230,6 @@ class RunFolder:
             remedy = f"to go on from {' or '.join(others)}, write that name into {self.checkpoints / LATEST}"
             raise InputError([*error.problems, remedy] if others else error.problems) from None
         return model, tensors, position, origin.accepted_changes(of, where=str(checkpoint), allow=allow)
-
-
-def step_of(checkpoint: Path) -> int:
-    """The step in the name of a checkpoint."""
-    return int(checkpoint.name.removeprefix("step-"))
 
 
 def _check_optimizer(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
