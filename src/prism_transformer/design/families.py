@@ -44,7 +44,7 @@ def expand_arm(text: str, *, n_layers: int, d_model: int, base_heads: int) -> di
     source = rest.strip() if equals else text.strip()
     name = name.strip()
     if equals and not _NAME.fullmatch(name):
-        raise InputError(f"arm {text!r}: {name!r} is no name; use letters, digits, dot, dash and underscore")
+        raise InputError(f"arm {text!r}: {name!r} is no name; use letters, digits, dot, comma, dash and underscore")
     if equals and source == "sweep":
         raise InputError(f"arm {text!r}: a sweep is many schedules and cannot take one name; write sweep")
     if n_layers < 1:

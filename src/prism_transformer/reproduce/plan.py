@@ -9,7 +9,7 @@ from typing import Any
 from ..cost import short
 from ..files import size_text
 from ..model.head_schedule import HeadSchedule
-from ..study.estimate import EVALUATION_COST, Estimate, check_disk, duration
+from ..study.estimate import Estimate, about, check_disk, duration
 from ..study.plan import RunKey
 from ..study.planning import estimator
 from ..wording import count
@@ -53,7 +53,7 @@ class Plan:
     def device_seconds(self) -> float:
         """Of all missing runs, one after the other."""
         assert self.whole.speed is not None
-        return (self.whole.tokens + EVALUATION_COST * self.whole.evaluated_tokens) / self.whole.speed
+        return self.whole.work / self.whole.speed
 
     @property
     def in_budget(self) -> int:
@@ -154,9 +154,8 @@ def plan_lines(plan: Plan, out: Path) -> list[str]:
         f"{whole.tokens:,} in all"
     )
     assert whole.speed is not None
-    bound = "more than" if whole.speed_source == "from the matrix products alone" else "about"
     lines.append(
-        f"time: {bound} {_hours(plan.device_seconds)} of one device, at {whole.speed:,.0f} tokens/s a process, "
+        f"time: {about(whole.speed_source)} {_hours(plan.device_seconds)} of one device, at {whole.speed:,.0f} tokens/s a process, "
         f"{whole.speed_source}; {whole.jobs} side by side here"
     )
     lines.append(f"memory: about {size_text(plan.memory_bytes)} a process, counted in float32")

@@ -53,7 +53,7 @@ class Estimate:
     evaluated_tokens: int
     speed: float | None
     """tokens per second of training in one process; None: not measured"""
-    speed_source: SpeedSource
+    speed_source: SpeedSource | None
     disk_bytes: int
     """of all checkpoints, at the most"""
     epochs: float | None
@@ -68,8 +68,12 @@ class Estimate:
             return None
         side_by_side = min(self.jobs, self.runs)
         longest_queue = math.ceil(self.runs / side_by_side) / self.runs
-        work = (self.tokens + EVALUATION_COST * self.evaluated_tokens) / self.speed
-        return START_SECONDS + work * longest_queue
+        return START_SECONDS + self.work / self.speed * longest_queue
+
+    @property
+    def work(self) -> float:
+        """Tokens of training that take as long as all runs with their evaluations."""
+        return self.tokens + EVALUATION_COST * self.evaluated_tokens
 
     @property
     def training_seconds(self) -> float | None:
@@ -119,7 +123,7 @@ def estimate(
         tokens=planned_tokens(arms, recipe, runs),
         evaluated_tokens=len(runs) * evaluated_tokens(recipe, text.get("validation")),
         speed=speed.tokens_per_second if speed else None,
-        speed_source=speed.source if speed else "measured here",
+        speed_source=speed.source if speed else None,
         disk_bytes=len(runs) * kept_checkpoints(recipe) * checkpoint_bytes(recipe, vocab_size),
         epochs=recipe.trained_tokens / text["train"] if text.get("train") else None,
         detectable=_detectable(settings),
@@ -219,6 +223,6 @@ def time_sentence(found: Estimate) -> str | None:
     return f"time: {time}, at {found.speed:,.0f} tokens/s a process, {found.speed_source}"
 
 
-def about(source: SpeedSource) -> str:
+def about(source: SpeedSource | None) -> str:
     """What stands before a time that was reckoned with such a speed."""
     return "more than" if source == "from the matrix products alone" else "about"
