@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from prism_transformer.errors import InputError, RunError, Stopped
-from prism_transformer.study import runner
+from prism_transformer.study import runner, workers
 from prism_transformer.study.folder import Study
 from prism_transformer.study.plan import StudySettings
 from prism_transformer.study.runner import Progress, ProgressReader, crowding, job_count, run_study
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the workers of these
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     """script(body): what a worker process does from now on; $3 is the study's folder and $4 the parent."""
-    monkeypatch.setattr(runner, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "POLL_SECONDS", 0.05)
 
     def of(body: str) -> None:
         path = tmp_path / "worker.sh"

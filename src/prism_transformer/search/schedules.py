@@ -1,7 +1,6 @@
 """`search_schedules`: from a model, a text and a budget to a schedule."""
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,6 @@ from .settings import SearchSettings
 if TYPE_CHECKING:
     from .search import Search, State
 
-POLL_SECONDS = 1.0
 MODULE = "prism_transformer.search.worker"
 
 
@@ -88,16 +86,8 @@ def run_search(
         say(warning)
     gpus = gpu_count() if device.device in ("auto", "cuda") else 0
     with _storage_variable(storage), Workers(search.folder, gpus=gpus, module=MODULE) as workers:
-        workers.start(processes)
-        while workers.are_alive():
-            for sentence in workers.sentences():
-                say(sentence)
-            on_progress(search.state())
-            time.sleep(POLL_SECONDS)
-    for sentence in workers.sentences():
-        say(sentence)
+        workers.watch(processes, lambda: on_progress(search.state()), say)
     state = search.state()
-    on_progress(state)
     safe = f"{len(state.ended)} finished runs are safe; the same command goes on"
     if workers.stopped_by is not None:
         raise Stopped(f"stopped: {safe}", workers.stopped_by)

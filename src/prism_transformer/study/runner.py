@@ -1,7 +1,6 @@
 """Work through a study with several processes, and tell how far it is from the files that they write."""
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,6 @@ from .folder import Study, status_of
 from .measured import Status
 from .plan import RunKey, StudySettings
 from .workers import Workers
-
-POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -80,14 +77,8 @@ def run_study(
         say(warning)
     gpus = gpu_count() if device.device in ("auto", "cuda") else 0
     with Workers(study.folder, gpus=gpus) as workers:
-        workers.start(jobs)
-        while workers.are_alive():
-            _tell(workers, say)
-            on_progress(reader.read())
-            time.sleep(POLL_SECONDS)
-    _tell(workers, say)
+        workers.watch(jobs, lambda: on_progress(reader.read()), say)
     progress = reader.read()
-    on_progress(progress)
     safe = f"{progress.finished} of {total} runs are finished and safe; the same command goes on"
     if workers.stopped_by is not None:
         begun = sum(status == "pending" and run in progress.last for run, status in progress.statuses.items())
@@ -97,11 +88,6 @@ def run_study(
     if not progress.is_complete:
         raise workers.failure(safe)
     return progress
-
-
-def _tell(workers: Workers, say: Callable[[str], None]) -> None:
-    for sentence in workers.sentences():
-        say(sentence)
 
 
 def job_count(settings: StudySettings, device: DeviceSettings) -> int:

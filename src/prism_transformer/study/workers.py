@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..kernels.allocation import keep_freed_memory
 from ..training.signals import stopping_signals
 
 LOGS = "logs"
+POLL_SECONDS = 0.5
 SAY, ERROR = "say: ", "error: "
 """How the lines of a worker's log begin that are for the user."""
 
@@ -84,6 +86,19 @@ class Workers:
             worker.process.wait()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+
+    def watch(self, count: int, on_tick: Callable[[], None], say: Callable[[str], None]) -> None:
+        """Start `count` workers, pass on what they say, and call `on_tick` now and then until all have ended, and once
+        more after that."""
+        self.start(count)
+        is_over = False
+        while not is_over:
+            is_over = not self.are_alive()  # before the last look, so that nothing is missed
+            for sentence in self.sentences():
+                say(sentence)
+            on_tick()
+            if not is_over:
+                time.sleep(POLL_SECONDS)
 
     def start(self, count: int) -> None:
         """Start `count` workers; none is left where a signal came meanwhile."""
