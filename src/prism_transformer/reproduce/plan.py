@@ -155,8 +155,8 @@ def plan_lines(plan: Plan, out: Path) -> list[str]:
     )
     assert whole.speed is not None
     lines.append(
-        f"time: {about(whole.speed_source)} {_hours(plan.device_seconds)} of one device, at {whole.speed:,.0f} tokens/s "
-        f"a process, {whole.speed_source}; {whole.jobs} side by side here"
+        f"time: {about(whole.speed_source)} {_hours(plan.device_seconds)} of one device, at {whole.speed:,.0f} "
+        f"tokens/s a process, {whole.speed_source}; {whole.jobs} side by side here"
     )
     lines.append(f"memory: about {size_text(plan.memory_bytes)} a process, counted in float32")
     lines.append(f"disk: {size_text(whole.disk_bytes)} for checkpoints at the most")
