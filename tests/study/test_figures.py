@@ -1,5 +1,7 @@
 """The pictures of a study show its numbers, in one place each."""
 
+from copy import deepcopy
+
 import pytest
 
 from prism_transformer.study.figures import LIGHT, differences, loss_curves, study_figures
@@ -43,3 +45,13 @@ def test_curves_begin_at_half_of_the_tokens_and_one_colour_is_one_arm(results):
         assert list(line.get_ydata()) == pytest.approx([point["mean"] for point in points])
     dots = differences(results, ["prism"], LIGHT).axes[0].get_lines()
     assert {line.get_color() for line in dots[1:]} == {axes.get_lines()[1].get_color()}
+
+
+def test_a_final_loss_on_more_text_stands_apart_from_the_line(results):
+    results = deepcopy(results)
+    for point in results["curves"]["prism"][:-1]:
+        point["is_whole"] = False
+    line, diamond = loss_curves(results, ["prism"], LIGHT).axes[0].get_lines()
+    last = results["curves"]["prism"][-1]
+    assert max(line.get_xdata()) < last["tokens"]
+    assert (list(diamond.get_xdata()), list(diamond.get_ydata())) == ([last["tokens"]], [last["mean"]])

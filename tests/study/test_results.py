@@ -206,10 +206,31 @@ def test_curves_are_paired_at_each_step() -> None:
     assert results["curves"]["uniform"][0] == {
         "step": 5,
         "tokens": 50,
+        "is_whole": True,
         "mean": 4.5,
         "sd": pytest.approx(math.sqrt(0.5)),
         "n": 2,
     }
+
+
+def test_a_last_loss_on_more_text_is_no_point_of_the_curve() -> None:
+    """On the way the loss is 8 - ln(tokens) on a sample; the whole split at the end is .5 harder."""
+    measured = []
+    for arm, gain in (("uniform", 0.0), ("prism", 0.1)):
+        for seed in range(3):
+            way = [
+                Evaluation(k, 1000 * k, float(k), 8 - math.log(1000 * k) - gain + seed / 100, is_whole=False)
+                for k in range(1, 9)
+            ]
+            end = Evaluation(9, 9000, 9.0, 8.5 - math.log(9000) - gain + seed / 100)
+            measured.append(run(arm, seed, end.val_loss, curve=(*way, end), tokens=9000))
+    results = analyse(arms(TWO), measured, endpoint(3))
+    tokens = results["differences"]["prism"]["equivalent_tokens"]
+    assert tokens["factor"] == pytest.approx(math.exp(0.1))  # .1 nats at a slope of -1 against ln(tokens)
+    last = results["dynamics"][-1]
+    by_hand = [math.exp(8 - last["level"] + seed / 100) for seed in range(3)]
+    assert last["arms"]["uniform"]["tokens"] == pytest.approx(sum(by_hand) / 3)
+    assert [point["is_whole"] for point in results["curves"]["prism"]] == [False] * 8 + [True]
 
 
 def test_results_are_written_whole_and_read_back(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Training dynamics: when each arm first reaches a validation loss, in steps, tokens and seconds.
 
 Between two evaluations the loss is taken to fall linearly with ln(tokens), so a crossing is worked out, not observed.
-Evaluations on the way see windows spread over the validation split, the last one all of it; arms share both.
+Evaluations on the way see windows spread over the validation split, the same for all arms.
 """
 
 import math

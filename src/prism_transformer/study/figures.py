@@ -187,7 +187,10 @@ def _short(name: str) -> str:
 
 
 def loss_curves(results: Mapping[str, Any], names: Sequence[str], palette: Palette) -> Figure | None:
-    """Validation loss against tokens, mean over seeds with a band of one sd, from half of the tokens on."""
+    """Validation loss against tokens, mean over seeds with a band of one sd, from half of the tokens on.
+
+    Where only the last evaluation read the whole split, it stands apart from the line.
+    """
     curves = {name: results["curves"][name] for name in names if len(results["curves"][name]) > 1}
     if not curves:
         return None
@@ -196,14 +199,12 @@ def loss_curves(results: Mapping[str, Any], names: Sequence[str], palette: Palet
     with mpl.rc_context(styled(palette)):
         figure, axes = plot_for(len(curves))
         for name, curve in curves.items():
-            points = [point for point in curve if point["tokens"] >= first]
-            _band(
-                axes,
-                name,
-                styles[name],
-                points,
-                [(p["mean"] - (p["sd"] or 0), p["mean"] + (p["sd"] or 0)) for p in points],
-            )
+            late = [point for point in curve if point["tokens"] >= first]
+            points = [point for point in late if point["is_whole"] == late[0]["is_whole"]]
+            band = [(p["mean"] - (p["sd"] or 0), p["mean"] + (p["sd"] or 0)) for p in points]
+            _band(axes, name, styles[name], points, band)
+            for end in late[len(points) :]:  # of the whole split, after a line of samples of it
+                axes.plot(end["tokens"], end["mean"], "D", ms=4, color=styles[name][0], clip_on=False)
         axes.set_ylabel("validation loss, nats per token")
         _finish(figure, axes)
     return figure

@@ -175,7 +175,11 @@ class Study:
         """What the statistics take from one run."""
         records = self.records(run)
         status = status_of(records)
-        curve = [Evaluation(r["step"], r["tokens"], r["seconds"], r["val_loss"]) for r in records if "val_loss" in r]
+        curve = [
+            Evaluation(r["step"], r["tokens"], r["seconds"], r["val_loss"], is_whole="val_bits_per_byte" in r)
+            for r in records
+            if "val_loss" in r
+        ]
         speeds = sorted(r["tokens_per_second"] for r in records[1:] if r.get("tokens_per_second"))
         return RunResult(
             arm=run.arm,

@@ -9,7 +9,7 @@ from ..model.head_schedule import schedule_text
 from . import equivalent_tokens
 from .decisions import Pairs
 from .learning_rates import candidates, leave_one_out, rates_of
-from .measured import ArmInfo, Endpoint, RunResult, Status, usable
+from .measured import ArmInfo, Endpoint, Evaluation, RunResult, Status, usable
 from .statistics import MIN_PAIRS, paired_t
 
 
@@ -108,16 +108,17 @@ class RunGrid:
             {seed: (loss, self.runs[fewer, seed].tokens) for seed, loss in self.losses(fewer).items()} if fewer else {}
         )
         tokens = next((run.tokens for run in base.values()), 0)
-        curves = {seed: [(at.tokens, at.val_loss) for at in run.curve] for seed, run in base.items()}
+        curves = {seed: [(at.tokens, at.val_loss) for at in run.on_the_way] for seed, run in base.items()}
         return equivalent_tokens.baseline_slopes(self.losses(self.baseline), fewer_losses, tokens, curves)
 
     def curve(self, arm: str) -> list[dict[str, Any]]:
         """Validation loss on the way, over the seeds that have been evaluated at that step."""
-        losses, tokens = self._by_step(arm)
+        losses, at = self._by_step(arm)
         return [
             {
                 "step": step,
-                "tokens": tokens[step],
+                "tokens": at[step].tokens,
+                "is_whole": at[step].is_whole,
                 "mean": float(np.mean(list(of_step.values()))),
                 "sd": float(np.std(list(of_step.values()), ddof=1)) if len(of_step) >= MIN_PAIRS else None,
                 "n": len(of_step),
@@ -127,7 +128,7 @@ class RunGrid:
 
     def difference_curve(self, arm: str, confidence: float) -> list[dict[str, Any]]:
         """Arm - baseline on the way, paired; pointwise intervals, for looking only: no decision is taken from them."""
-        own, tokens = self._by_step(arm)
+        own, at = self._by_step(arm)
         base, _ = self._by_step(self.baseline)
         points = []
         for step in sorted(own.keys() & base.keys()):
@@ -136,15 +137,16 @@ class RunGrid:
                 interval = paired_t(values, confidence)
                 mean, low, high = float(interval.mean), float(interval.low), float(interval.high)
                 points.append(
-                    {"step": step, "tokens": tokens[step], "mean": mean, "low": low, "high": high, "n": len(values)}
+                    {"step": step, "tokens": at[step].tokens, "mean": mean, "low": low, "high": high, "n": len(values)}
                 )
         return points
 
-    def _by_step(self, arm: str) -> tuple[dict[int, dict[int, float]], dict[int, int]]:
+    def _by_step(self, arm: str) -> tuple[dict[int, dict[int, float]], dict[int, Evaluation]]:
+        """step -> seed -> loss, and step -> one of its evaluations."""
         losses: dict[int, dict[int, float]] = {}
-        tokens: dict[int, int] = {}
+        evaluations: dict[int, Evaluation] = {}
         for seed, run in self.done(arm).items():
             for at in run.curve:
                 losses.setdefault(at.step, {})[seed] = at.val_loss
-                tokens[at.step] = at.tokens
-        return dict(sorted(losses.items())), tokens
+                evaluations[at.step] = at
+        return dict(sorted(losses.items())), evaluations

@@ -21,6 +21,8 @@ class Evaluation(NamedTuple):
     seconds: float
     """of training, since the start of the run"""
     val_loss: float
+    is_whole: bool = True
+    """on all of the validation split, and not on a sample of it"""
 
 
 class Documents(NamedTuple):
@@ -51,6 +53,15 @@ class RunResult:
     """the file that the figures are from, relative to the study"""
     documents: Documents | None = None
     """the final loss by validation document, where it is known"""
+
+    @property
+    def on_the_way(self) -> list[Evaluation]:
+        """The evaluations that read the same text as the first one did.
+
+        The last one of a run reads the whole split. Where those before it read a sample, its loss is another text's and
+        does not lie on one curve with theirs.
+        """
+        return [at for at in self.curve if at.is_whole == self.curve[0].is_whole]
 
 
 @dataclass(frozen=True, kw_only=True)

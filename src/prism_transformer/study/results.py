@@ -61,7 +61,7 @@ def analyse(arms: Sequence[ArmInfo], runs: Sequence[RunResult], endpoint: Endpoi
 def _dynamics(grid: RunGrid, endpoint: Endpoint) -> list[dict[str, Any]]:
     """When each arm reached a list of losses; the calibrations, whose end is known, are left out."""
     curves = {
-        name: {seed: run.curve for seed, run in grid.done(name).items()}
+        name: {seed: run.on_the_way for seed, run in grid.done(name).items()}
         for name, arm in grid.arms.items()
         if not arm.is_calibration
     }
