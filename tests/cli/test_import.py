@@ -1,12 +1,15 @@
 """prism import, and its way on into the other verbs."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from prism_transformer.cli import main
+from prism_transformer.data.tokenizer import ByteTokenizer
+from prism_transformer.interchange.tokenizer_files import write_tokenizer
 
 
 @pytest.fixture
@@ -24,6 +27,13 @@ def test_what_was_done_is_said_in_a_few_lines(llama, capsys):
     assert "no tokenizer in the folder" in lines[2]
     assert "heads per layer 4x2, as in the source: its logits are kept" in lines[3]
     assert lines[4] == "imported: run"
+
+
+def test_rows_without_a_token_are_counted(llama, capsys):
+    """A byte-level BPE without merges: 256 bytes and end-of-text, for 300 rows."""
+    write_tokenizer(ByteTokenizer(), Path("llama"), context=64)
+    assert main(["import", "llama", "--out", "run"]) == 0
+    assert "43 rows of the vocabulary have no token; prism generate never picks them" in capsys.readouterr().out
 
 
 def test_another_schedule_says_that_it_needs_training(llama, capsys):

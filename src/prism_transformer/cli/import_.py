@@ -51,6 +51,8 @@ def _lines(imported: Any, out: Path) -> list[str]:
         )
     if imported.tokenizer is None:
         lines.append("no tokenizer in the folder: name one with --tokenizer where text is read")
+    if imported.spare_rows:
+        lines.append(f"{imported.spare_rows:,} rows of the vocabulary have no token; prism generate never picks them")
     if imported.distance is not None:
         lines.append(
             f"heads per layer {imported.head_schedule}, as in the source: "

@@ -23,6 +23,8 @@ class Imported:
     parameters: int
     source_parameters: int
     tokenizer: str | None
+    spare_rows: int
+    """Rows of the embedding that the tokenizer has no id for."""
     distance: float | None
     """The largest difference of a logit to transformers' Llama; None under another schedule, where nothing is equal."""
 
@@ -61,6 +63,7 @@ def import_folder(source: Path, out: Path, *, schedule: str | None = None) -> Im
         parameters=model.num_parameters(),
         source_parameters=_source_parameters(model.num_parameters(), llama),
         tokenizer=tokenizer.name if tokenizer else None,
+        spare_rows=model.config.vocab_size - tokenizer.vocab_size if tokenizer else 0,
         distance=distance,
     )
 
