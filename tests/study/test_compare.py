@@ -78,7 +78,13 @@ def test_a_study_that_another_process_extended_is_judged_as_it_is_now(begin: Beg
     results = conclude(finished)
     assert results["endpoint"]["planned_seeds"] == 3
     assert results["arms"]["prism"]["val_loss"][2] is None
-    assert Study.open(finished.folder).file.looks == (), "its runs are not all there"
+    assert Study.open(finished.folder).file.looks == (2,), "the third seed may have been asked for because of the two"
+    assert results["endpoint"]["look"] == 2
+
+
+def test_more_seeds_before_any_pair_is_there_are_no_look(begin: Begin, tmp_path: Path) -> None:
+    begin(tmp_path)
+    assert begin(tmp_path, seeds=3).file.looks == ()
 
 
 def test_diverged_runs_are_null_and_named(tiny: Recipe, tmp_path: Path, in_process: list[int]) -> None:

@@ -150,14 +150,14 @@ def test_results_are_read_from_the_metrics(begin: Begin, tmp_path: Path) -> None
         {"val_loss": 4.0, "tokens": 320, "seconds": 2.0},
         loss | {"tokens_per_second": 300.0},
         loss | {"tokens_per_second": 400.0},
-        {"val_loss": 3.5, "tokens": 640, "seconds": 4.0, "final": True},
+        {"val_loss": 3.5, "val_bits_per_byte": 2.1, "tokens": 640, "seconds": 4.0, "final": True},
     )
     write_metrics(study, diverged, loss, {"diverged": True, "tokens": 64})
     write_metrics(study, begun, loss, {"val_loss": 4.0})
 
     result = study.result(done)
     assert (result.status, result.val_loss, result.tokens, result.lr) == ("done", 3.5, 640, 3e-3)
-    assert result.curve == [(2, 320, 2.0, 4.0), (5, 640, 4.0, 3.5)]
+    assert result.curve == [(2, 320, 2.0, 4.0, False), (5, 640, 4.0, 3.5, True)], "on a sample, and on the whole split"
     assert result.tokens_per_second in (300.0, 400.0), "the first window holds the start of the process"
     assert (tmp_path / result.source).exists()
     assert [study.status(run) for run in (diverged, begun, untouched)] == ["diverged", "pending", "pending"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,48 @@ def test_the_primary_arm_is_set_beside_every_other_order_and_setting() -> None:
     assert others["tilted"]["p"] == pytest.approx(0.01307, abs=1e-5)
     assert others["tilted"]["decision"] == "lower" and others["reversed"]["decision"] == "cannot_tell"
     assert analyse(arms(TWO), runs(3, names=TWO), endpoint(3))["others"] == {}
+
+
+def test_the_direction_is_that_of_the_interval_where_a_rate_fails_on_one_seed() -> None:
+    """Prism is .01 lower at the first rate on every seed; at the second .02, but far behind on seed 4.
+
+    Leaving seed 4 out, the second rate is the better one, and so the loss that is chosen for it is the bad one: the
+    mean of the chosen losses is higher than uniform's. Best against best is the first rate's, 2.99 against 3.
+    """
+    noise = (0.0005, -0.0005, 0.0, 0.0005, -0.0005)
+    measured = []
+    for seed, e in enumerate(noise):
+        measured += [run("uniform", seed, 3.0 + e, lr=lr) for lr in (1e-3, 2e-3)]
+        measured.append(run("prism", seed, 2.99 - e, lr=1e-3))
+        measured.append(run("prism", seed, 3.2 if seed == 4 else 2.98 + e, lr=2e-3))
+    entry = analyse(arms(TWO), measured, endpoint(5))["differences"]["prism"]
+    assert sum(entry["per_seed"].values()) > 0
+    assert entry["decision"] == "lower"
+    assert entry["low"] <= entry["mean"] <= entry["high"] < 0
+    assert entry["mean"] == pytest.approx(-0.01, abs=1e-3)
+
+
+@pytest.mark.parametrize(("loser", "decision"), [("prism", "cannot_tell"), ("uniform", "lower")])
+def test_an_arm_that_diverged_alone_is_not_called_better_for_the_rest(loser: str, decision: str) -> None:
+    measured = two_arms([3.37, 3.371, 3.369, 3.372, 3.37], [3.35, 3.351, 3.349, 3.352, 3.351])
+    lost = [
+        replace(each, status="diverged", val_loss=None) if (each.arm, each.seed) == (loser, 3) else each
+        for each in measured
+    ]
+    entry = analyse(arms(TWO), lost, endpoint(5))["differences"]["prism"]
+    assert (entry["n"], entry["decision"]) == (4, decision)
+    if loser == "prism":
+        assert entry["reason"] == "prism diverged with seed 3, and the pairs that are left would hide that"
+
+
+def test_a_wider_uniform_that_is_better_is_called_so() -> None:
+    """It is not the same as one that may do as well."""
+    losses = {"uniform": 3.40, "prism": 3.38, "uniform-2": 3.36, "uniform-1": 3.38}
+    noise = {"uniform": (0, 1, 2, 3), "prism": (1, 1, 2, 2), "uniform-2": (0, 1, 3, 2), "uniform-1": (1, 1.1, 2, 1.9)}
+    measured = [run(arm, s, loss + noise[arm][s] / 1e4) for arm, loss in losses.items() for s in range(4)]
+    text = analyse(arms(tuple(losses)), measured, endpoint(4))["verdict"]["text"]
+    assert "uniform-2 ended still lower: wider uniform heads do better here." in text
+    assert "uniform-1 did equally well: wider uniform heads do as much." in text
 
 
 def test_a_uniform_arm_with_settings_is_no_uniform_to_beat() -> None:

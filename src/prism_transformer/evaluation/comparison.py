@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from .paired_items import mcnemar, paired_bootstrap
+from .paired_items import mcnemar, paired_difference
 from .scores import Item, Score
 
 Decision = Literal["higher", "lower", "cannot_tell"]
@@ -99,12 +99,12 @@ def _difference(metric: str, pairs: Sequence[Any], values: Sequence[Any], confid
     has_weights = first.shape[2] == 2
     weights = first[0, :, 1] if has_weights else _weights(pairs[0][0].items)
     differences = (second[:, :, 0] - first[:, :, 0]) * (1.0 if has_weights else weights)
-    interval = paired_bootstrap(differences, weights, confidence=confidence)
+    interval = paired_difference(differences, weights, confidence=confidence)
     is_right_or_wrong = metric.startswith(("acc", "exact_match")) and set(np.unique([first, second])) <= {0.0, 1.0}
     result = {"metric": metric, **interval._asdict(), "seeds": len(pairs), "items": first.shape[1]}
     if is_right_or_wrong:
         result["unit"] = "share"
-        if not differences.any():  # no spread for the bootstrap: as many items may differ as Clopper-Pearson says
+        if not differences.any():  # no spread at all: as many items may differ as Clopper-Pearson says
             bound = 1 - ((1 - confidence) / 2) ** (1 / first.shape[1])
             result |= {"low": -bound, "high": bound}
         if len(pairs) == 1:

@@ -52,11 +52,6 @@ class Judged:
     dropped: Mapping[str, str] = field(default_factory=dict)
     """name -> why"""
 
-    @property
-    def behind(self) -> set[str]:
-        """What is not the best: the dropped, and the baseline where it was shown to be worse."""
-        return {name for name, each in self.standings.items() if each.is_worse} | set(self.dropped)
-
 
 def round_alpha(number: int, confidence: float) -> float:
     """The chance of dropping the best that round `number` (from 1) may spend; all rounds sum to 1 - confidence."""
@@ -144,6 +139,16 @@ def _differences(table: Array, row: int, confidence: float) -> _Paired:
     own = paired_t(differences, confidence)
     excludes_zero = (own.low > 0) | (own.high < 0)
     return _Paired(mean, np.maximum(pooled, own.sd) / math.sqrt(seeds), freedom, excludes_zero.tolist())
+
+
+def not_best(judged: Sequence[Judged]) -> set[str]:
+    """What was dropped, and the baseline where the last round that had a leader has shown it to be worse.
+
+    An earlier round's word on the baseline does not count: it goes on, and a longer run may turn the order round.
+    """
+    standings = next((each.standings for each in reversed(judged) if each.leader), {})
+    worse = {name for name, each in standings.items() if each.is_worse}
+    return worse.union(*(each.dropped for each in judged))
 
 
 def order(names: Sequence[str], rounds: Sequence[Judged]) -> list[str]:

@@ -18,7 +18,7 @@ from ..study.plan import order_runs
 from ..training.recipe import Recipe
 from .budget import Budget, Prices
 from .candidates import BASELINE, PRISM, Candidate
-from .elimination import Judged, order
+from .elimination import Judged, not_best, order
 from .settings import SearchSettings
 
 Stage = Literal["search", "final"]
@@ -73,9 +73,8 @@ class Ladder:
     def after(self, rounds: Sequence[Round], judged: Sequence[Judged], left: float, prices: Prices) -> Round | None:
         """The next round of the search, where `left` is what remains of the budget; None where the search has ended."""
         dropped = set[str]().union(*(each.dropped for each in judged))
-        behind = set[str]().union(*(each.behind for each in judged))
         names = [name for name in rounds[-1].schedules if name not in dropped]
-        chosen_from = [each for each in self.candidates if each.in_space and each.name in set(names) - behind]
+        chosen_from = [each for each in self.candidates if each.in_space and each.name in set(names) - not_best(judged)]
         if self.settings.method == "grid" or judged[-1].leader is None or len(chosen_from) < 2:
             return None
         rung = self.lengths.index(rounds[-1].tokens)
@@ -92,7 +91,8 @@ class Ladder:
         by_name = {each.name: each for each in self.candidates}
         wider = next((n for n in names if by_name[n].is_uniform and n != BASELINE and _finished(n, rounds)), None)
         prism = PRISM if PRISM in by_name and _finished(PRISM, rounds) else None
-        wanted = (BASELINE, recommended, rounds[-1].leader, wider, prism)
+        winner = next((each.leader for each in reversed(rounds) if each.leader), None)
+        wanted = (BASELINE, recommended, winner, wider, prism)
         schedules = tuple(dict.fromkeys(name for name in wanted if name))
         first = self.first_seed + FRESH_SEEDS
         seeds = tuple(range(first, first + self.settings.final_seeds))

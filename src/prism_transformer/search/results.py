@@ -142,7 +142,9 @@ def _pairs(losses: Mapping[str, Mapping[int, float | None]], arm: str, other: st
         for seed, loss in losses[name].items()
         if loss is None
     ]
-    return Pairs({s: a for s, (a, _) in both.items()}, {s: float(b or 0) for s, (_, b) in both.items()}, left_out)
+    return Pairs(
+        {s: a for s, (a, _) in both.items()}, {s: float(b or 0) for s, (_, b) in both.items()}, left_out, name=arm
+    )
 
 
 def _cost(search: Search, state: State) -> dict[str, Any]:
@@ -172,12 +174,14 @@ def verdict(results: Mapping[str, Any]) -> list[str]:
     """The result in sentences."""
     if results["winner"] is None or results["recommended"] is None:
         return ["The search has not ended yet."]
-    size = len(results["set"])
+    size, tried = len(results["set"]), f"{results['candidates']:,} schedules tried ({results['space']:,} are legal)"
+    tokens = max(row["tokens"] for row in results["ranking"] if row["name"] in results["set"])
     if size == 1:
-        sentences = [f"Every other schedule of the space was shown to be worse than {results['winner']}."]
+        sentences = [f"Of {tried} all but {results['winner']} were dropped, the last at {tokens:,} tokens a run."]
     else:
         sentences = [
-            f"{count(size, 'schedule')} cannot be told from the best; the lowest loss had {results['winner']}."
+            f"{size} of {tried} cannot be told from the best at {tokens:,} tokens a run; the lowest loss had "
+            f"{results['winner']}."
         ]
     sentences.append(f"Recommended: {_called(results)}: {results['why']}.")
     sentences += [f"Mind: {against}." for against in results["against"]]
@@ -185,7 +189,11 @@ def verdict(results: Mapping[str, Any]) -> list[str]:
     if not final or not final["differences"]:
         return sentences
     entry = final["differences"].get(results["recommended"])
-    sentences.append(_final_sentence(results["recommended"], entry, results["confidence"]))
+    if all(each["n"] < MIN_PAIRS for each in final["differences"].values()):
+        return [*sentences, "The budget ended before the final comparison had two pairs of runs, so it tells nothing."]
+    if entry is not None:  # uniform itself has none
+        sentences.append(_final_sentence(results["recommended"], entry, results["confidence"]))
+    sentences += _better_in_the_end(results)
     if against := _open_uniforms(results):
         sentences.append(against)
     sentences += _better_references(results)
@@ -197,11 +205,9 @@ def _called(results: Mapping[str, Any]) -> str:
     return name if name == heads else f"{name} ({heads})"
 
 
-def _final_sentence(name: str, entry: Mapping[str, Any] | None, confidence: float) -> str:
-    if entry is None:
-        return "No schedule was shown to be better than uniform, so nothing else is recommended."
+def _final_sentence(name: str, entry: Mapping[str, Any], confidence: float) -> str:
     if entry["n"] < MIN_PAIRS:
-        return "The budget ended before the final comparison had two pairs of runs, so it tells nothing."
+        return f"{name} has fewer than two pairs in the final comparison, which tells nothing about it."
     size, relative = signed(entry["mean"]), percent(entry["relative"]["mean"])
     interval = f"{signed(entry['low'])} to {signed(entry['high'])}"
     words = {
@@ -211,8 +217,18 @@ def _final_sentence(name: str, entry: Mapping[str, Any] | None, confidence: floa
         "cannot_tell": f"On the test split with fresh seeds {name} cannot be told from uniform",
     }
     said = f"{words[entry['decision']]}: {size} nats per token ({relative}), {level(confidence)} interval {interval}"
-    stay = "" if entry["decision"] == "lower" else " Nothing here speaks for leaving uniform."
-    return f"{said}, {entry['n']} of {count(entry['planned'], 'pair')}.{stay}"
+    return f"{said}, {entry['n']} of {count(entry['planned'], 'pair')}."
+
+
+def _better_in_the_end(results: Mapping[str, Any]) -> list[str]:
+    """What else the final comparison has shown to be better than uniform; the advice where it is nothing at all."""
+    differences, recommended = results["final"]["differences"], results["recommended"]
+    better = [name for name, entry in differences.items() if entry["decision"] == "lower"]
+    if not better:
+        return ["The final comparison has shown no schedule to be better than uniform: nothing speaks for leaving it."]
+    if recommended in better:
+        return []
+    return [f"Shown to be better than uniform in the final comparison: {listed(better)}."]
 
 
 def _open_uniforms(results: Mapping[str, Any]) -> str | None:
@@ -224,8 +240,13 @@ def _open_uniforms(results: Mapping[str, Any]) -> str | None:
     better = [name for name, each in against.items() if each["decision"] == "lower"]
     if len(better) == len(against):
         return f"It is also better than {listed(better)}, the best wider uniform."
-    as_well = [name for name in against if name not in better]
-    return f"It is not shown to be better than {listed(as_well)}, so uniformly wider heads may do as well."
+    told = {
+        "higher": "{names} is still better: uniformly wider heads do better here",
+        "equivalent": "{names} does equally well: uniformly wider heads do as much",
+        "cannot_tell": "It is not shown to be better than {names}, so uniformly wider heads may do as well",
+    }
+    named = {word: [name for name, each in against.items() if each["decision"] == word] for word in told}
+    return " ".join(f"{told[word].format(names=listed(names))}." for word, names in named.items() if names)
 
 
 def _better_references(results: Mapping[str, Any]) -> list[str]:

@@ -27,7 +27,7 @@ from ..study.arms import Arm, is_arm_name
 from ..training.recipe import Recipe, with_training
 from .budget import Budget, Prices, busy_seconds
 from .candidates import Candidate, choose
-from .elimination import Judged, judge_round
+from .elimination import Judged, judge_round, not_best
 from .ladder import Ladder, Round, RunId, ladder_of
 from .recommend import Recommendation, recommend
 from .settings import SearchSettings
@@ -257,7 +257,7 @@ class Search:
 def not_worse(candidates: Sequence[Candidate], rounds: Sequence[Round], judged: Sequence[Judged]) -> list[Candidate]:
     """The schedules of the space that were not shown to be worse than the best, best first."""
     last = rounds[len(judged) - 1].schedules
-    behind = set[str]().union(*(each.behind for each in judged))
+    behind = not_best(judged)
     standing = next(each.standings for each in reversed(judged) if each.leader)
 
     def loss(candidate: Candidate) -> float:

@@ -1,11 +1,12 @@
 """From paired differences to decisions: lower, higher, equivalent, cannot tell.
 
 - The primary arm is judged alone; its decision is the verdict, wrong in at most alpha (5 %) of studies, all looks
-  together (see statistics.py).
+  together (see statistics.py), where differences of pairs are normal; few pairs of another form may err more often.
 - The secondary arms are one family: "lower" and "higher" follow Holm's adjusted p-values, so at most 5 % of studies
   say a false word about any of them. Intervals that hold for all of them at once are Bonferroni's (Holm has no
   two-sided interval that is always finite); "equivalent" is read from those.
-- With several learning rates the interval and p-value are those of best against best (learning_rates.py).
+- With several learning rates mean, interval and p-value are those of best against best (learning_rates.py).
+- An arm that diverges where its partner does not is not called lower or equivalent for the pairs that are left.
 - Calibration arms are judged one by one by the plain interval: the truth about them is known.
 - "equivalent" comes before "lower" and "higher": a difference wholly inside the margin was declared, before the first
   run, too small to matter, even where it is surely there. It is read from the interval that decides (96 % at the first
@@ -57,6 +58,8 @@ class Pairs:
     """the seeds without a pair: {"seed", "arm", "status"} of each run that is not there"""
     at_rates: tuple[Array, Array] | None = None
     """in a study of several learning rates, all losses of (arm, other): [rates, seeds] each"""
+    name: str = ""
+    """of the arm, as `left_out` has it"""
 
     @property
     def differences(self) -> dict[int, float]:
@@ -71,6 +74,12 @@ class Pairs:
     @property
     def is_pending(self) -> bool:
         return any(run["status"] == "pending" for run in self.left_out)
+
+    def lost_alone(self) -> list[tuple[str, int]]:
+        """(arm, seed) of the runs that diverged where the other one of the pair did not."""
+        lost = [(run["arm"], run["seed"]) for run in self.left_out if run["status"] == "diverged"]
+        seeds = [seed for _, seed in lost]
+        return [(arm, seed) for arm, seed in lost if seeds.count(seed) == 1]
 
 
 def judge(pairs: Mapping[str, Pairs], endpoint: Endpoint, *, calibration: bool = False) -> dict[str, dict[str, Any]]:
@@ -98,7 +107,7 @@ def _describe(pairs: Pairs, endpoint: Endpoint, confidence: float) -> dict[str, 
     values = list(pairs.differences.values())
     n = len(values)
     interval = pairs.interval(confidence) if n >= MIN_PAIRS else None
-    mean = float(np.mean(values)) if n else None
+    mean = float(interval.mean) if interval else float(np.mean(values)) if n else None
     baseline = float(np.mean(list(pairs.other.values()))) if n else None
     low, high, p = (float(interval.low), float(interval.high), float(interval.p)) if interval else (None,) * 3
     one_rate = n >= MIN_PAIRS and pairs.at_rates is None
@@ -145,6 +154,11 @@ def _decide(entry: dict[str, Any], pairs: Pairs, endpoint: Endpoint, alpha: floa
         decision = "lower" if entry["mean"] < 0 else "higher"
     elif entry["low"] > 0 or entry["high"] < 0:
         reason = NOT_CORRECTED
+    flattered = {"lower", "equivalent"}, {"higher", "equivalent"}
+    for arm, seed in pairs.lost_alone():
+        if decision in flattered[arm != pairs.name]:
+            decision = "cannot_tell"
+            reason = f"{arm} diverged with seed {seed}, and the pairs that are left would hide that"
     entry |= {"decision": decision, "reason": reason}
 
 

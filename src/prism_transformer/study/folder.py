@@ -93,8 +93,18 @@ class Study:
         ]
         settings = replace(new.file.study, primary=self.file.study.primary) if self.primary else new.file.study
         old = self.file
-        file = replace(new.file, study=settings, created=old.created, looks=old.looks, data=old.data)
+        looks = old.looks
+        if settings.seeds > old.study.seeds and self._has_a_pair():  # which may have been what more seeds are for
+            looks = tuple(sorted({*looks, old.study.seeds}))
+        file = replace(new.file, study=settings, created=old.created, looks=looks, data=old.data)
         return Study(self.folder, file, arms)
+
+    def _has_a_pair(self) -> bool:
+        """Whether the baseline and another arm have finished with one seed."""
+        done = [run for run in self.runs if self.status(run) == "done"]
+        baseline = next(arm.name for arm in self.arms if arm.role == "baseline")
+        seeds = {run.seed for run in done if run.arm == baseline}
+        return any(run.seed in seeds and run.arm != baseline for run in done)
 
     def _changed_arms(self, new: "Study") -> list[str]:
         """A line for each arm of this study that is not in `new` as it was."""

@@ -51,9 +51,9 @@ class RunGrid:
         ]
         losses = [{seed: self.losses(name)[seed] for seed in common} for name in names]
         if len(self.rates) < 2:
-            return Pairs(losses[0], losses[1], left_out)
+            return Pairs(losses[0], losses[1], left_out, name=arm)
         own, its = (np.array([[of_rate[s] for s in common] for of_rate in tables[name].values()]) for name in names)
-        return Pairs(losses[0], losses[1], left_out, (own, its))
+        return Pairs(losses[0], losses[1], left_out, (own, its), name=arm)
 
     def _candidates(self, arm: str) -> Mapping[float | None, Mapping[int, float]]:
         """rate -> seed -> loss: all runs among which the arm's choice is made."""

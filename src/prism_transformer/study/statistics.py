@@ -4,8 +4,8 @@ Everything works on arrays of differences (arm - baseline, one per seed), so tha
 simulated studies through the very functions that judge a real one.
 
 One rule for two promises. A study has one planned look; its seeds may be extended later, each extension being one
-more look. The interval of the first look is the plain one: at 95 % it covers 95 %. But a word, "lower" or "higher", is
-kept for ever once it is said, so all looks together may spend alpha = 5 % on false words and no more:
+more look. The interval of the first look is the plain one: at 95 % it covers 95 %. But a word, "lower" or "higher", may
+be said at any of them and then be remembered, so all looks together may spend alpha = 5 % on false words and no more:
 - the first look decides at 4/5 of alpha,
 - look k >= 2 at 1/5 alpha / (k (k - 1)); over all k >= 2 these sum to 1/5 alpha, however often a study is extended.
 By Bonferroni's inequality a false word is said in at most 5 % of studies, whatever makes its owner stop or go on.

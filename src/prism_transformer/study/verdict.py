@@ -86,10 +86,14 @@ def _explanation(baseline: str, entry: Mapping[str, Any]) -> list[str]:
     tokens = equivalent_tokens_text(entry["equivalent_tokens"], baseline)
     sentences = [f"{sentence}, {tokens}." if tokens else f"{sentence}."]
     if entry["decision"] == "cannot_tell" and entry["planning"] and not _is_pending(entry):
-        found = percent(entry["planning"]["detectable_relative"], sign=False)
+        planning = entry["planning"]
+        found = percent(planning["detectable_relative"], sign=False)
+        ends = [planning["detectable_relative"] * planning[end] / entry["sd"] for end in ("sd_low", "sd_high")]
+        known = " to ".join(percent(end, sign=False) for end in ends)
         pairs = count(entry["n"], "pair")
         sentences.append(
-            f"With {pairs} of this spread, only a true difference of {found} or more is likely to be found."
+            f"With {pairs} of this spread, only a true difference of {found} or more is likely to be found; since the "
+            f"spread is known from {pairs}, that may be {known}."
         )
     return sentences
 
@@ -154,10 +158,13 @@ def _uniforms_text(uniforms: Mapping[str, Any] | None, entry: Mapping[str, Any])
     against = uniforms["against"]
     if uniforms["lower_than_all"]:
         return f"It is lower than every uniform schedule that was measured ({listed(list(against))})."
-    open_ones = [name for name, other in against.items() if other["decision"] != "lower"]
-    return (
-        f"It is not shown to be lower than {listed(open_ones)}, so a uniform schedule with wider heads may do as well."
-    )
+    told = {
+        "higher": "{names} ended still lower: wider uniform heads do better here",
+        "equivalent": "{names} did equally well: wider uniform heads do as much",
+        "cannot_tell": "It is not shown to be lower than {names}, so uniformly wider heads may do as well",
+    }
+    named = {word: [name for name, other in against.items() if other["decision"] == word] for word in told}
+    return " ".join(f"{told[word].format(names=listed(names))}." for word, names in named.items() if names)
 
 
 def calibration(results: Results) -> dict[str, Any] | None:
@@ -201,8 +208,12 @@ def _null_inside(results: Results, arm: str | None) -> tuple[bool | None, str | 
     what = f"{results['baseline']} from other initial seeds"
     size = percent(entry["relative"]["mean"])
     if entry["low"] <= 0 <= entry["high"]:
-        return True, f"Nothing was found where nothing is: {what} ({size}) is not told from {results['baseline']}."
+        noticed = entry["planning"] and percent(entry["planning"]["detectable_relative"], sign=False)
+        coarse = f"; {noticed} or more would likely have been noticed" if noticed else ""
+        return True, (
+            f"Nothing was found where nothing is: {what} ({size}) is not told from {results['baseline']}{coarse}."
+        )
     return False, (
-        f"{what} ({size}) is outside its interval although nothing differs. By chance that happens in "
+        f"{what} ({size}) is told from {results['baseline']} although nothing differs. By chance that happens in "
         f"{_chance(entry['confidence'])} of studies; distrust any small difference of this one."
     )
