@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from prism_transformer.kernels import linear_cross_entropy
-
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setattr(linear_cross_entropy, "LOGIT_ROWS", linear_cross_entropy.LOGIT_ROWS)  # one script sets it
     monkeypatch.chdir(tmp_path)
 
     def call(script: str, *arguments: str) -> str:

@@ -3,11 +3,20 @@
 import pytest
 import torch
 
-from prism_transformer.kernels.linear_cross_entropy import LOGIT_ROWS, linear_cross_entropy
+from prism_transformer.kernels import LOGIT_ROWS
+from prism_transformer.kernels import linear_cross_entropy as module
+from prism_transformer.kernels.linear_cross_entropy import fusible_losses_and_gradients, linear_cross_entropy
 from prism_transformer.model.configuration_prism import PrismConfig
-from prism_transformer.model.modeling_prism import PrismForCausalLM
+from prism_transformer.model.modeling_prism import PrismForCausalLM, sum_of_token_losses
 
 D, V = 8, 31
+
+
+@pytest.fixture(params=["of a CPU", "of a GPU"])
+def softmax(request, monkeypatch):
+    """The form that a GPU compiles computes the same; here it is not compiled."""
+    if request.param == "of a GPU":
+        monkeypatch.setattr(module, "losses_and_gradients", fusible_losses_and_gradients)
 
 
 def example(tokens, *, ignored=()):
@@ -29,6 +38,7 @@ def definition(hidden, weight, labels):
     return loss.detach(), *torch.autograd.grad(loss, (h, w))
 
 
+@pytest.mark.usefixtures("softmax")
 @pytest.mark.parametrize(
     ("tokens", "ignored"),
     [
@@ -48,6 +58,19 @@ def test_loss_and_gradients_are_those_of_the_definition(tokens, ignored):
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     torch.testing.assert_close(hidden.grad.double(), 3 * hidden_gradient, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(weight.grad.double(), 3 * weight_gradient, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("softmax")
+@pytest.mark.parametrize("loss", [linear_cross_entropy, sum_of_token_losses])
+def test_rows_that_pad_the_vocabulary_take_no_part(loss):
+    hidden, weight, labels = example(6)
+    expected, _, weight_gradient = definition(hidden, weight, labels)
+    padded = torch.cat((weight.detach(), torch.full((5, D), 3.0))).requires_grad_()
+    found = loss(hidden, padded, labels, V)
+    found.backward()
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(padded.grad[:V].double(), weight_gradient, atol=1e-5, rtol=1e-5)
+    assert not padded.grad[V:].any()
 
 
 def test_a_label_of_almost_no_probability_keeps_its_loss():

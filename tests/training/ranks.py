@@ -185,5 +185,5 @@ def inside(rank: int, recipe: Recipe, corpus: Path, out: Path) -> dict[str, Any]
         alone = token_losses(one, stream, context=4, batch_size=2, max_tokens=28)
         found["batches"], found["calls"] = len(shared) // 8 + bool(len(shared) % 8), len(calls)
         found["same losses"] = bool((shared == alone).all())
-        found["batch sizes"] = [len(shared), len(session.batch())]
+        found["batch sizes"] = [len(shared), len(session.batch(session.step))]
     return found

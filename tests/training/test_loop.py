@@ -168,7 +168,7 @@ def test_tokens_per_second_count_training_and_neither_evaluation_nor_saving(tmp_
         return timed
 
     monkeypatch.setattr(session, "Stopwatch", lambda seconds: Stopwatch(seconds, clock=lambda: now[0]))
-    monkeypatch.setattr(session, "train_windows", takes(2, session.train_windows))
+    monkeypatch.setattr(session, "set_learning_rate", takes(2, session.set_learning_rate))
     monkeypatch.setattr(session, "token_losses", takes(1000, session.token_losses))
     monkeypatch.setattr(state, "save_model", takes(1000, state.save_model))
     run(short, tmp_path / "run", corpus)

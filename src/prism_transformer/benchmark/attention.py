@@ -89,7 +89,7 @@ def _forward(attend: Attend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def attention_functions(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Attend]:
     """Ways to causal attention: what torch chooses, by its name; on CUDA every other fused kernel that takes the shape;
     block-causal products."""
-    found: dict[str, Attend] = {_chosen(q, k, v): _fused}
+    found: dict[str, Attend] = {_chosen(q, k, v): _fused} if _runs(_fused, q, k, v) else {}
     if q.device.type == "cuda":
         from torch.nn.attention import SDPBackend, sdpa_kernel
 

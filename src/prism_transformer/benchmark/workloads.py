@@ -34,10 +34,9 @@ class Workload:
 
 def build_model(recipe: Recipe, device: Device, *, vocab_size: int) -> PrismForCausalLM:
     """The model of `recipe` on `device` with the paths that training takes there; one seed for every schedule."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.device(device.device):  # where drawing the weights is fast
         torch.manual_seed(0)
         model = PrismForCausalLM(recipe.model.config(vocab_size))
-    nn.Module.to(model, device.device)
     make_ready(model, recipe.device, device)
     return model
 

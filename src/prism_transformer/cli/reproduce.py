@@ -60,8 +60,8 @@ class Reproduce:
     """Sequences in one forward pass of one device; changes memory and time, not the batch of a step."""
     device: str | None = None
     """auto (cuda, else mps, else cpu), cpu, cuda, cuda:N or mps; default: the recipe's, which is auto."""
-    compile: Switch = False
-    """Compile each layer with torch.compile."""
+    compile: Switch = True
+    """Compile layers with torch.compile where the recipe of the scale does; --no-compile: nowhere."""
     dry_run: Switch = False
     """Only print the plan."""
     json: Switch = False
@@ -115,7 +115,7 @@ def _with_options(recipe: Recipe, options: Reproduce) -> Recipe:
         recipe.training, micro_batch=recipe.training.micro_batch if options.micro_batch is None else options.micro_batch
     )
     device = replace(
-        recipe.device, device=options.device or recipe.device.device, compile=options.compile or recipe.device.compile
+        recipe.device, device=options.device or recipe.device.device, compile=options.compile and recipe.device.compile
     )
     return replace(recipe, data=data, training=training, device=device)
 

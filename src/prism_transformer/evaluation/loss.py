@@ -78,7 +78,7 @@ def token_losses(
     was_training = model.training
     model.train(False)
     try:
-        with autocast or nullcontext():
+        with _as_written(model), autocast or nullcontext():
             for number in range(rank, rank + len(batches) + -len(batches) % size, size):
                 before_batch()
                 batch = batches[number % len(batches)]
@@ -88,6 +88,14 @@ def token_losses(
     finally:
         model.train(was_training)
     return ranks.sum(losses) if ranks else losses
+
+
+def _as_written(model: PreTrainedModel) -> AbstractContextManager[object]:
+    """Compiled layers would be compiled again for evaluation, and once more for a last, smaller batch."""
+    if any(module._compiled_call_impl is not None for module in model.modules()):
+        stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+        return stance
+    return nullcontext()
 
 
 def _losses(model: PreTrainedModel, ids_BT: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:

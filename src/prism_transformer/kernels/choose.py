@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.utils._triton import has_triton
 
 from ..model.modeling_prism import PrismForCausalLM
 from . import block_causal
@@ -12,13 +13,13 @@ from .single_row import lay_out_for_single_rows
 def use_fast_paths(model: PrismForCausalLM, device: torch.device, dtype: torch.dtype) -> None:
     """Give `model` what is faster on `device` with products of `dtype`; elsewhere it keeps the plain paths.
 
-    On a CPU the loss in chunks of rows, measured faster in fp32. Block-causal attention there with bfloat16 alone: in
-    fp32 the fused kernel is faster.
+    On a CPU the loss in chunks of rows, measured faster in fp32; on a GPU too where torch.compile has a back end, which
+    makes one kernel of a chunk's softmax. Block-causal attention on a CPU with bfloat16 alone: in fp32 the fused kernel
+    is faster.
     """
-    if device.type != "cpu":
-        return
-    model.loss_function_of_hidden = linear_cross_entropy
-    if dtype == torch.bfloat16:
+    if device.type == "cpu" or (device.type == "cuda" and has_triton()):
+        model.loss_function_of_hidden = linear_cross_entropy
+    if device.type == "cpu" and dtype == torch.bfloat16:
         model.set_attn_implementation(block_causal.NAME)
 
 

@@ -31,9 +31,14 @@ from .configuration_prism import PrismConfig
 _CACHE = "cache" if "cache" in {f.name for f in dataclasses.fields(BaseModelOutputWithPast)} else "past_key_values"
 
 
-def sum_of_token_losses(hidden_BTD: Tensor, weight_VD: Tensor, labels_BT: Tensor) -> Tensor:
-    """Cross-entropy of `labels_BT` under softmax(hidden @ weight^T), summed; label -100 counts nothing."""
-    return _sum_of_cross_entropies(F.linear(hidden_BTD, weight_VD), labels_BT)
+def sum_of_token_losses(
+    hidden_BTD: Tensor, weight_VD: Tensor, labels_BT: Tensor, vocab_size: int | None = None
+) -> Tensor:
+    """Cross-entropy of `labels_BT` under softmax(hidden @ weight^T), summed; label -100 counts nothing.
+
+    Rows of the weight from `vocab_size` on only pad it to a shape that a GPU multiplies fast, and take no part.
+    """
+    return _sum_of_cross_entropies(F.linear(hidden_BTD, weight_VD)[..., :vocab_size], labels_BT)
 
 
 def _sum_of_cross_entropies(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
@@ -270,7 +275,7 @@ class PrismForCausalLM(PrismPreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = PrismModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.loss_function_of_hidden: Callable[[Tensor, Tensor, Tensor], Tensor] = sum_of_token_losses
+        self.loss_function_of_hidden: Callable[[Tensor, Tensor, Tensor, int | None], Tensor] = sum_of_token_losses
         self.post_init()
 
     @can_return_tuple
@@ -326,7 +331,7 @@ class PrismForCausalLM(PrismPreTrainedModel, GenerationMixin):
     def _sum_of_losses(self, hidden_BTD: Tensor, labels_BT: Tensor) -> Tensor:
         size = self.config.true_vocab_size
         if isinstance(self.lm_head, nn.Linear):
-            return self.loss_function_of_hidden(hidden_BTD, self.lm_head.weight[:size], labels_BT)
+            return self.loss_function_of_hidden(hidden_BTD, self.lm_head.weight, labels_BT, size)
         # An adapter wraps the head: its weight alone is not what it computes.
         return _sum_of_cross_entropies(self.lm_head(hidden_BTD)[..., :size], labels_BT)
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import torch
 
 from ..benchmark.peak import product_rate
-from ..benchmark.timing import seconds_of
+from ..benchmark.timing import seconds_of, waiting
 from ..benchmark.workloads import build_model
+from ..training.build import compile_layers
 from ..training.device import choose_device
 from ..training.optimizer import make_optimizer
 from ..training.recipe import DeviceSettings, Recipe
@@ -32,6 +33,7 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
     most = min(MOST_TOKENS, int(fastest * LONGEST_PASS))
     sequences = min(recipe.training.micro_batch, max(1, most // recipe.model.context))
     device = choose_device(recipe.device)
+    wait = waiting(device)
     model = build_model(recipe, device, vocab_size=vocab_size)
     optimizer = make_optimizer(model, recipe.optimizer)
     shape = (sequences, recipe.model.context + 1)
@@ -43,14 +45,21 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
         loss.backward()
         loss.item()
 
+    def update() -> None:
+        optimizer.step()
+        wait()
+
+    if recipe.device.compile and device.device.type == "cuda":
+        compile_layers(model, sharded=False)
+        micro_batch()
     micro_batch()
-    optimizer.step()
+    update()
     per_token = seconds_of(micro_batch, seconds) / (sequences * recipe.model.context)
-    per_update = seconds_of(optimizer.step, seconds / 4)
+    per_update = seconds_of(update, seconds / 4)
     return Speed(1 / (per_token + per_update / recipe.training.tokens_per_step), "measured here")
 
 
 def matrix_peak(settings: DeviceSettings) -> float:
     """FLOP/s of one large matrix product on the device: no training there can be faster."""
     device = choose_device(replace(settings, threads=None))
-    return product_rate(device.device, device.dtype)
+    return product_rate(device.device, device.dtype, size=8192 if device.device.type == "cuda" else 2048)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ..cost import MOMENT_BYTES, WEIGHT_BYTES
-from ..kernels import LOGIT_ROWS
+from ..kernels import logit_rows
 from ..model.head_schedule import divisors
 from .recipe import Recipe, with_training
 from .saving import checkpoint_bytes
@@ -52,8 +52,8 @@ class RankMemory:
         return sum(asdict(self).values())
 
 
-def rank_memory(recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: bool, plain_loss: bool) -> RankMemory:
-    """`low`: products in bfloat16; `plain_loss`: the loss holds the logits of a whole micro-batch."""
+def rank_memory(recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: bool, on_cpu: bool) -> RankMemory:
+    """`low`: products in bfloat16. The loss holds the logits of some rows at a time."""
     micro_batch, model = recipe.training.micro_batch, recipe.model
     whole = model.memory(
         vocab_size,
@@ -69,14 +69,14 @@ def rank_memory(recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: b
         accumulates = recipe.accumulation(ranks) > 1
         gradients = whole.gradients if accumulates else whole.gradients // shares + 4 * sum(layers[-1:])
     rows = micro_batch * model.context
-    chunk = min(rows, LOGIT_ROWS) * model.rows(vocab_size) * 8 + 4 * cost.embedding_parameters
+    chunk = min(rows, logit_rows(on_cpu=on_cpu)) * model.rows(vocab_size) * 8 + 4 * cost.embedding_parameters
     return RankMemory(
         weights=whole.weights // shares,
         gradients=gradients,
         optimizer=whole.optimizer // shares,
         gathered=gathered,
         activations=whole.activations,
-        logits=whole.logits if plain_loss else chunk,
+        logits=chunk,
     )
 
 
@@ -102,7 +102,7 @@ def fit(recipe: Recipe, vocab_size: int, *, ranks: int, device_bytes: int, on_cp
     """How `recipe` fits `ranks` devices of `device_bytes` each."""
 
     def needed(recipe: Recipe, way: Way, ranks: int) -> RankMemory:
-        return rank_memory(recipe, vocab_size, way=way, ranks=ranks, low=low, plain_loss=not on_cpu)
+        return rank_memory(recipe, vocab_size, way=way, ranks=ranks, low=low, on_cpu=on_cpu)
 
     parameters = recipe.model.cost(vocab_size).parameters
     way = choose_way(recipe.device.parallel, parameters, ranks=ranks, gpu_bytes=None if on_cpu else device_bytes)

@@ -62,6 +62,7 @@ class Session:
         self.train_stream, self.validation_stream = corpus.split("train"), corpus.split("validation")
         self._on_record, self._say = on_record, say
         self.stopping: list[int] = []
+        self._ahead: dict[int, npt.NDArray[np.int64]] = {}
         position, changes = self._build(checkpoint, allow)
         self.step = self.saved_step = position.step
         self.metrics = Metrics(run.metrics, resumed_step=position.step) if self.world.is_main else None
@@ -71,7 +72,10 @@ class Session:
         if changes:
             self.write({"changed": changes})
         if self.world.size > 1:
-            facts = {"text": self.origin.data_fingerprint, "first batch": self.window.see(self.batch())[:16]}
+            facts = {
+                "text": self.origin.data_fingerprint,
+                "first batch": self.window.see(self.batch(position.step))[:16],
+            }
             check_ranks_agree(self.world, facts)
 
     def _build(self, checkpoint: Path | None, allow: Collection[str]) -> tuple[Position, list[str]]:
@@ -134,20 +138,21 @@ class Session:
             self.evaluate_on_the_way()
             self.save_when_due()
 
-    def batch(self) -> npt.NDArray[np.int64]:
-        """[sequences, context + 1] the token ids of the next step, of all ranks."""
+    def batch(self, step: int) -> npt.NDArray[np.int64]:
+        """[sequences, context + 1] the token ids of the step after `step`, of all ranks."""
         return train_windows(
             self.train_stream,
             context=self.recipe.model.context,
             batch_size=self.recipe.batch_sequences,
             seed=self.recipe.training.seed,
-            step=self.step,
+            step=step,
         )
 
     def train_step(self) -> None:
         """One optimizer step over the global batch, its gradient averaged over all of its tokens."""
         training, size = self.recipe.training, self.world.size
-        batch = self.batch()
+        batch = self._ahead.pop(self.step, None)
+        batch = self.batch(self.step) if batch is None else batch
         share = len(batch) // size
         own = batch[self.world.rank * share :][:share]
         ids = self.device.send(own)
@@ -164,8 +169,11 @@ class Session:
                 ).loss
             loss.backward()
             total += loss.detach()
-        norm = self.parallel.clip(self.recipe.optimizer.clip or math.inf).item()
-        loss = self.parallel.total(total).item() / size
+        norm_tensor, total = self.parallel.clip(self.recipe.optimizer.clip or math.inf), self.parallel.total(total)
+        seen = self.window.see(batch)  # this and the next batch are made while a GPU still computes
+        if self.step + 1 < self.recipe.steps:
+            self._ahead = {self.step + 1: self.batch(self.step + 1)}
+        norm, loss = norm_tensor.item(), total.item() / size
         self.require_finite("loss", loss, step=self.step + 1)
         self.require_finite("norm of the gradient", norm, step=self.step + 1)
         lr = learning_rate(self.step, self.recipe.steps, self.recipe.optimizer)
@@ -173,7 +181,7 @@ class Session:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        self.window.add(loss, lr, norm, self.window.see(batch))
+        self.window.add(loss, lr, norm, seen)
 
     def require_finite(self, name: str, value: float, *, step: int) -> None:
         if not math.isfinite(value):

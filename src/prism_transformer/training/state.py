@@ -14,7 +14,7 @@ import shutil
 import socket
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -248,9 +248,17 @@ def environment() -> dict[str, Any]:
     """Versions and machine, for the record."""
     packages = ("prism-transformer", "torch", "transformers", "numpy")
     return {
-        "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
+        "versions": {name: _version(name) for name in packages} | {"python": platform.python_version()},
         "platform": platform.platform(),
         "processor": processor(),
         "host": socket.gethostname(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def _version(package: str) -> str | None:
+    """None for one that lies on the path without having been installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
