@@ -18,7 +18,7 @@ demo: .venv/installed
 	$(BIN)/prism compare --recipe demo
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -q --numprocesses logical
+	$(BIN)/python -m pytest -q --numprocesses logical --dist worksteal
 
 test-oldest: .venv-oldest/installed-$(OLDEST)
 	PYTHONPATH=src .venv-oldest/bin/python -m pytest -q -p no:cacheprovider tests/model

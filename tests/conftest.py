@@ -1,13 +1,21 @@
 """What the tests of several rooms share: a small text, and a finished study of tiny models."""
 
+import os
 import random
 from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: each of pytest's workers has a core
+
 NOUNS = ["cat", "dog", "bird", "fish", "horse", "child"]
 VERBS = ["sees", "likes", "finds", "helps"]
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first, so that none is alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")

@@ -191,6 +191,15 @@ def test_an_edited_setting_is_refused_though_it_hardly_shows(saved, edit):
         load_model(saved)
 
 
+def test_an_identity_without_sums_is_refused(saved):
+    """Else every file would do whose logits hardly move."""
+    identity = json.loads((saved / "identity.json").read_text())
+    del identity["sha256"]
+    (saved / "identity.json").write_text(json.dumps(identity))
+    with pytest.raises(InputError, match="has no sha256 of the other files"):
+        load_model(saved)
+
+
 @pytest.mark.parametrize("heads", [5, 7, "six"])
 def test_a_schedule_that_cannot_be_is_refused(saved, heads):
     edit_config(saved, num_attention_heads=heads)

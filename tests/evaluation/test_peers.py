@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import processors
 
@@ -80,11 +81,15 @@ def smollm2(request, tmp_path_factory) -> Path:
     cache = getattr(request.config, "cache", None)
     name = f"smollm2-transformers-{version('transformers')}"
     folder = cache.mkdir(name) if cache else tmp_path_factory.mktemp(name)
-    if (folder / "whole").exists():
-        return folder
+    with FileLock(folder / ".lock"):  # two of pytest's workers may come at once
+        if not (folder / "whole").exists():
+            _make_smollm2(Path(spec.origin).parent, folder)
+    return folder
+
+
+def _make_smollm2(source: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    source = Path(spec.origin).parent
     quantised = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
     settings = quantised.config.to_dict()
     settings.pop("quantization_config")
@@ -93,7 +98,6 @@ def smollm2(request, tmp_path_factory) -> Path:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(folder)
     (folder / "whole").touch()
-    return folder
 
 
 @pytest.fixture

@@ -57,6 +57,15 @@ def test_attention_of_each_layer_equals_the_definition():
         assert torch.allclose(model(tokens).logits[0], logits, atol=2e-4)
 
 
+def test_a_layer_norm_is_by_mean_and_variance():
+    model = randomise(make(norm_type="layernorm"))
+    for norm in (model.model.layers[0].input_layernorm, model.model.norm):
+        x = torch.randn(2, 3, 48)
+        deviation = x - x.mean(-1, keepdim=True)
+        expected = deviation / (deviation.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight
+        assert torch.allclose(norm(x), expected, atol=1e-6)
+
+
 def rotate_by_hand(vector, position):
     """RoPE: the pair (i, i + K/2) turned by position * 10000^(-2i/K)."""
     out, half = vector.clone(), len(vector) // 2

@@ -1,7 +1,6 @@
 """Workers on a real PostgreSQL, which the test starts as a user without rights: killed ones are taken up there too."""
 
 import os
-import pwd
 import shutil
 import socket
 import subprocess
@@ -36,6 +35,8 @@ def as_user() -> dict[str, Any]:
     """PostgreSQL refuses to run as root: its own user, or any other without rights."""
     if os.getuid() != 0:
         return {}
+    import pwd  # which Windows has not
+
     for name in ("postgres", "nobody"):
         try:
             user = pwd.getpwnam(name)

@@ -24,7 +24,7 @@ class _Live:
     def __init__(self, total_tokens: int | None) -> None:
         self._console = Console(stderr=True, soft_wrap=True, highlight=False)
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # paths and schedules are no markup
             BarColumn(bar_width=16),
             TextColumn("{task.percentage:3.0f} %"),
             TimeRemainingColumn(compact=True),
