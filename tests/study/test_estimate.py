@@ -56,6 +56,17 @@ def test_parameters_and_disk():
     assert found.disk_bytes == 12 * 3 * (4 * (3 * parameters + 16 * 50) + rest)
 
 
+def test_a_later_look_finds_less():
+    """At half a per cent the critical t of 4 degrees of freedom is 5.60, where it is 2.999 at the first look's 4 %."""
+    settings = StudySettings(seeds=5, expected_sd=0.01)
+    arms = parse_arms(settings.arms, MODEL)
+    found = [
+        estimate(RECIPE, arms, settings, vocab_size=50, text={}, jobs=1, speed=None, look=look).detectable
+        for look in (1, 2)
+    ]
+    assert 1.5 < found[1] / found[0] < 5.60 / 2.999
+
+
 def test_checkpoints_that_are_kept_for_good_take_disk_too():
     every = with_training(RECIPE, keep_every=25)  # of 100 steps: 4
     arms = parse_arms(("uniform", "prism"), MODEL)

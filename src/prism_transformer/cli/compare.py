@@ -89,7 +89,8 @@ def main(argv: list[str]) -> int:
         print(shorter, file=sys.stderr)
     if options.dry_run:
         print("measuring the speed of this machine", file=sys.stderr)
-        found = estimator(arms, vocab_size=size)(recipe, settings)
+        begun = Study.open(out) if (out / STUDY).exists() else None
+        found = estimator(arms, vocab_size=size, begun=begun)(recipe, settings)
         _dry_run(found, arms, recipe, out, as_json=options.json, looked_at="--data" in given_options(argv))
         return 0
     with CompareProgress() as progress:

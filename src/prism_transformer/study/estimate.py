@@ -107,6 +107,7 @@ def estimate(
     text: Mapping[Split, int],
     jobs: int,
     speed: Speed | None,
+    look: int = 1,
 ) -> Estimate:
     """The figures of a study of `arms`. `text` has the tokens of each split, and nothing where they are not known."""
     rates = settings.lr or (recipe.optimizer.lr,)
@@ -126,7 +127,7 @@ def estimate(
         speed_source=speed.source if speed else None,
         disk_bytes=len(runs) * kept_checkpoints(recipe) * checkpoint_bytes(recipe, vocab_size),
         epochs=recipe.trained_tokens / text["train"] if text.get("train") else None,
-        detectable=_detectable(settings),
+        detectable=_detectable(settings, look),
     )
 
 
@@ -137,10 +138,10 @@ def evaluated_tokens(recipe: Recipe, validation_tokens: int | None) -> int:
     return (recipe.training.evaluations - 1) * min(on_the_way, whole) + whole
 
 
-def _detectable(settings: StudySettings) -> float | None:
+def _detectable(settings: StudySettings, look: int) -> float | None:
     if settings.expected_sd is None or settings.seeds < 2:
         return None
-    confidence = 1 - look_alpha(1, settings.confidence)
+    confidence = 1 - look_alpha(look, settings.confidence)
     return detectable_difference(settings.expected_sd, settings.seeds, confidence=confidence)
 
 

@@ -93,18 +93,21 @@ class Study:
         ]
         settings = replace(new.file.study, primary=self.file.study.primary) if self.primary else new.file.study
         old = self.file
-        looks = old.looks
-        if settings.seeds > old.study.seeds and self._has_a_pair():  # which may have been what more seeds are for
-            looks = tuple(sorted({*looks, old.study.seeds}))
+        looks = self.looks_before(settings.seeds)
         file = replace(new.file, study=settings, created=old.created, looks=looks, data=old.data)
         return Study(self.folder, file, arms)
 
-    def _has_a_pair(self) -> bool:
-        """Whether the baseline and another arm have finished with one seed."""
+    def looks_before(self, seeds: int) -> tuple[int, ...]:
+        """The looks at this study before one with so many seeds.
+
+        Where an arm and the baseline have finished with one seed, that may be why more seeds are asked for: a look.
+        """
         done = [run for run in self.runs if self.status(run) == "done"]
         baseline = next(arm.name for arm in self.arms if arm.role == "baseline")
-        seeds = {run.seed for run in done if run.arm == baseline}
-        return any(run.seed in seeds and run.arm != baseline for run in done)
+        of_baseline = {run.seed for run in done if run.arm == baseline}
+        has_a_pair = any(run.seed in of_baseline and run.arm != baseline for run in done)
+        last = {self.file.study.seeds} if has_a_pair and seeds > self.file.study.seeds else set[int]()
+        return tuple(sorted({*self.file.looks, *last}))
 
     def _changed_arms(self, new: "Study") -> list[str]:
         """A line for each arm of this study that is not in `new` as it was."""

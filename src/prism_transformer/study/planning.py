@@ -65,8 +65,11 @@ def text_size(recipe: Recipe, vocab_size: int) -> tuple[dict[Split, int], tuple[
         return {}, error.problems
 
 
-def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
-    """Estimates for one recipe's model; its speed is measured, and its text looked at, at the first one."""
+def estimator(arms: Sequence[Arm], *, vocab_size: int, begun: Study | None = None) -> Estimator:
+    """Estimates for one recipe's model; its speed is measured, and its text looked at, at the first one.
+
+    `begun` is the study that is to be extended, whose next look finds less than a first one.
+    """
 
     measured: list[Speed] = []
     sizes: dict[DataSettings, dict[Split, int]] = {}
@@ -86,6 +89,7 @@ def estimator(arms: Sequence[Arm], *, vocab_size: int) -> Estimator:
             text=sizes[recipe.data],
             jobs=job_count(settings, recipe.device),
             speed=measured[0],
+            look=len({*begun.looks_before(settings.seeds), settings.seeds}) if begun else 1,
         )
 
     return of
