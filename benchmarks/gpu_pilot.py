@@ -19,7 +19,6 @@ from datetime import date
 from pathlib import Path
 
 import matplotlib as mpl
-import torch
 from matplotlib.figure import Figure
 
 from prism_transformer.data import Corpus, DataSettings
@@ -87,8 +86,6 @@ def begin(options: argparse.Namespace, deadline: float) -> Study:
     recipe = recipe_of(options)
     corpus = Corpus.open(options.shards, tokenizer="gpt2")
     tokens_per_second = speed.training_speed(recipe, corpus.vocab_size).tokens_per_second / len(ARMS)
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # the runs need it
     seconds = USED * (deadline - time.monotonic() - RESERVE_SECONDS)
     evaluated = EVALUATION_COST * evaluated_tokens(recipe, len(corpus.split("validation"))) / tokens_per_second
     steps = int((seconds - evaluated) * tokens_per_second) // recipe.training.tokens_per_step

@@ -7,7 +7,7 @@ sha256 stands beside them, since a flipped bit may be too small to be seen in a 
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,14 @@ def golden_ids(config: PrismConfig) -> Tensor:
     return torch.tensor([[(7919 * i + 13) % size for i in range(GOLDEN_TOKENS)]])
 
 
+def as_written(model: nn.Module) -> AbstractContextManager[object]:
+    """Inside, compiled layers run as they are written: an evaluation's shapes would each be compiled anew."""
+    if any(module._compiled_call_impl is not None for module in model.modules()):
+        stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+        return stance
+    return nullcontext()
+
+
 @torch.no_grad()
 def golden_logits(model: PrismForCausalLM) -> Tensor:
     """[16, V] what `model` answers to the golden tokens in fp32 on the CPU; `model` is left as it is."""
@@ -66,7 +74,8 @@ def golden_logits(model: PrismForCausalLM) -> Tensor:
     was_training = reference.training
     reference.train(False)
     size = model.config.true_vocab_size or model.config.vocab_size
-    logits: Tensor = reference(golden_ids(model.config), use_cache=False).logits[0, :, :size].clone()
+    with as_written(reference):
+        logits: Tensor = reference(golden_ids(model.config), use_cache=False).logits[0, :, :size].clone()
     reference.train(was_training)
     return logits
 

@@ -28,7 +28,7 @@ class DivergedError(RunError):
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the run was told to stop, and its state is saved
-    """A signal ended the run after its state was saved: exit code 75 (preempted, SIGTERM) or 130 (SIGINT)."""
+    """A signal ended the run after its state was saved: exit code 75 (SIGTERM, SIGHUP) or 130 (SIGINT)."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import math
 import types
 import typing
@@ -92,8 +93,7 @@ def _build(cls: type, values: Any, where: str, default: Any, problems: list[str]
     if not isinstance(values, Mapping):
         problems.append(f"{where} must be a mapping of settings, not {values!r}")
         return default
-    hints = typing.get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
+    hints, fields = _hints(cls), {field.name: field for field in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:
             problems.append(f"{where}: no setting {key!r}; {_elsewhere(key, hints) or nearest(str(key), fields)}")
@@ -112,6 +112,11 @@ def _build(cls: type, values: Any, where: str, default: Any, problems: list[str]
         if name not in arguments and old is not dataclasses.MISSING:
             arguments[name] = old
     return None if problems else cls(**arguments)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _elsewhere(key: Any, kinds: Mapping[str, Any]) -> str | None:

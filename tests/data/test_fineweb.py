@@ -184,6 +184,19 @@ def test_a_finished_folder_is_opened_and_another_wish_refused(
     assert contents(unbroken) == before
 
 
+def test_a_folder_that_waits_to_be_published_refuses_other_settings(
+    settings: FineWebSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything is written, and the process dies before it is in its place."""
+    with monkeypatch.context() as patched:
+        patched.setattr(fineweb, "publish", lambda *_, **__: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            prepare_fineweb(settings, tmp_path / "out", say=quiet)
+    with pytest.raises(InputError, match="begun with other settings"):
+        prepare_fineweb(replace(settings, tokens="1M"), tmp_path / "out", say=quiet)
+    assert len(prepare_fineweb(settings, tmp_path / "out", say=quiet).split("train")) > 0
+
+
 def test_a_begun_folder_refuses_other_settings(
     settings: FineWebSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

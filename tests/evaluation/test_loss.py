@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from prism_transformer.benchmark.inspection import compilation_counted
 from prism_transformer.data import TokenStream, load_tokenizer
 from prism_transformer.errors import InputError
+from prism_transformer.evaluation import loss
 from prism_transformer.evaluation.loss import TextLoss, document_losses, loss_by_position, text_loss, token_losses
 from prism_transformer.model.configuration_prism import PrismConfig
 from prism_transformer.model.modeling_prism import PrismForCausalLM
@@ -84,6 +86,33 @@ def test_a_model_that_knows_nothing_scores_the_log_of_the_vocabulary(model):
 def test_the_batch_size_does_not_change_the_losses(model):
     one, seven = (token_losses(model, make_stream(40), context=CONTEXT, batch_size=size) for size in (1, 7))
     np.testing.assert_allclose(one, seven, rtol=1e-5, atol=1e-5)
+
+
+def test_a_large_vocabulary_gets_smaller_batches(model, monkeypatch):
+    """5 positions of 264 rows are 1,320 logits a window."""
+    seen = []
+    hook = model.register_forward_pre_hook(lambda module, arguments: seen.append(len(arguments[0])))
+    monkeypatch.setattr(loss, "MOST_LOGITS", 3000)
+    try:
+        token_losses(model, make_stream(41), context=CONTEXT, batch_size=7)
+    finally:
+        hook.remove()
+    assert seen == [2, 2, 2, 2]
+
+
+def test_compiled_layers_are_evaluated_as_they_are_written(model):
+    """Three shapes would be three graphs more; and afterwards what was compiled is compiled again."""
+    compiled = PrismForCausalLM(model.config)
+    compiled.load_state_dict(model.state_dict())
+    for layer in compiled.model.layers:
+        layer.compile(backend="eager")
+    with compilation_counted() as counted:
+        losses = token_losses(compiled, make_stream(23), context=CONTEXT, batch_size=3)
+    assert counted.graphs == 0
+    np.testing.assert_array_equal(losses, token_losses(model, make_stream(23), context=CONTEXT, batch_size=3))
+    with compilation_counted() as counted:
+        compiled(torch.zeros(1, 4, dtype=torch.long), use_cache=False)
+    assert counted.graphs == 2
 
 
 @pytest.mark.parametrize(

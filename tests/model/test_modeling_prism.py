@@ -241,8 +241,8 @@ def test_config_refuses_what_cannot_be_built():
         PrismConfig(
             **SMALL, head_schedule=RAGGED, rope_parameters={"rope_type": "yarn", "factor": 4, "rope_theta": 1e4}
         )
-    with pytest.raises(ScheduleError, match="plain RoPE; give rope_type default and rope_theta"):
-        PrismConfig(**SMALL, head_schedule=RAGGED, rope_parameters={"rope_type": "default"})
+    with pytest.raises(ScheduleError, match="this model has plain RoPE"):
+        PrismConfig(**SMALL, head_schedule=RAGGED, rope_scaling={"type": "linear", "factor": 2.0, "rope_theta": 1e4})
 
 
 def test_config_survives_json_and_keeps_uniform_plain():

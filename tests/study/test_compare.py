@@ -82,6 +82,13 @@ def test_a_study_that_another_process_extended_is_judged_as_it_is_now(begin: Beg
     assert results["endpoint"]["look"] == 2
 
 
+def test_an_extension_that_showed_nothing_new_is_no_look(begin: Begin, finished: Study) -> None:
+    """Two seeds were judged; a third was asked for and not begun, and then a fourth."""
+    finished.looked()
+    begin(finished.folder, seeds=3)
+    assert begin(finished.folder, seeds=4).file.looks == (2,)
+
+
 def test_more_seeds_before_any_pair_is_there_are_no_look(begin: Begin, tmp_path: Path) -> None:
     begin(tmp_path)
     assert begin(tmp_path, seeds=3).file.looks == ()

@@ -188,10 +188,14 @@ def test_an_arm_that_diverged_alone_is_not_called_better_for_the_rest(loser: str
         replace(each, status="diverged", val_loss=None) if (each.arm, each.seed) == (loser, 3) else each
         for each in measured
     ]
-    entry = analyse(arms(TWO), lost, endpoint(5))["differences"]["prism"]
+    results = analyse(arms(TWO), lost, endpoint(5))
+    entry = results["differences"]["prism"]
     assert (entry["n"], entry["decision"]) == (4, decision)
     if loser == "prism":
         assert entry["reason"] == "prism diverged with seed 3, and the pairs that are left would hide that"
+        text = results["verdict"]["text"]
+        assert text.startswith("prism is not judged against uniform: prism diverged with seed 3")
+        assert "likely to be found" not in text
 
 
 def test_a_wider_uniform_that_is_better_is_called_so() -> None:
@@ -200,8 +204,8 @@ def test_a_wider_uniform_that_is_better_is_called_so() -> None:
     noise = {"uniform": (0, 1, 2, 3), "prism": (1, 1, 2, 2), "uniform-2": (0, 1, 3, 2), "uniform-1": (1, 1.1, 2, 1.9)}
     measured = [run(arm, s, loss + noise[arm][s] / 1e4) for arm, loss in losses.items() for s in range(4)]
     text = analyse(arms(tuple(losses)), measured, endpoint(4))["verdict"]["text"]
-    assert "uniform-2 ended still lower: wider uniform heads do better here." in text
-    assert "uniform-1 did equally well: wider uniform heads do as much." in text
+    assert "Lower still: uniform-2, so wider uniform heads do better here." in text
+    assert "Equivalent: uniform-1, so wider uniform heads do as much." in text
 
 
 def test_a_uniform_arm_with_settings_is_no_uniform_to_beat() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..training.build import compile_layers
+from ..training.build import compile_layers, compiles
 from ..training.device import Device, choose_device
 from ..training.metrics import tokens_per_second
 from ..training.recipe import Recipe
@@ -104,7 +104,7 @@ def _prepare(
     model = build_model(recipe, device, vocab_size=vocab_size)
     workload = BUILDERS[work](model, recipe, device)
     entry["kernels"][work] = attention_kernels(model, workload.run)
-    if not recipe.device.compile or work != "training":
+    if not compiles(recipe.device, device) or work != "training":
         return workload, None
     with compilation_counted() as counted:
         compile_layers(model, sharded=False)

@@ -101,15 +101,21 @@ def read_parts(sources: Sources, found: Survey, edges: npt.NDArray[np.int64]) ->
 
 
 def training_sample(sources: Sources, found: Survey, edges: npt.NDArray[np.int64]) -> Iterator[str]:
-    """At most SAMPLE_BYTES of the training split: documents by the order of their hashes, which is a random one."""
+    """About SAMPLE_BYTES of the training split: documents by the order of their hashes, which is a random one."""
     order = np.argsort(found.keys, kind="stable")
     train_bytes = edges[order, 0]
     starts = np.cumsum(train_bytes) - train_bytes
-    left = dict(zip(order.tolist(), np.clip(SAMPLE_BYTES - starts, 0, train_bytes).tolist(), strict=True))
+    taken = starts < SAMPLE_BYTES
+    sizes = np.minimum(SAMPLE_BYTES - starts[taken], train_bytes[taken])
+    left = dict(zip(order[taken].tolist(), sizes.tolist(), strict=True))
     for part in read_parts(sources, found, edges):
-        if part.split == 0 and left[part.document] > 0:
+        if part.split == 0 and left.get(part.document, 0) > 0:
             left[part.document] -= len(part.text.encode())
             yield part.text
+            if left[part.document] <= 0:
+                del left[part.document]
+        if not left:
+            return
 
 
 @dataclass(frozen=True, kw_only=True)

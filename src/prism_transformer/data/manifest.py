@@ -87,7 +87,10 @@ class Manifest:
     def read(cls, folder: Path) -> "Manifest":
         """Raises InputError where the file is missing, damaged or another program's."""
         path = folder / MANIFEST
-        values = read_json(path)
+        try:
+            values = read_json(path)
+        except InputError as error:
+            raise InputError([*error.problems, f"{folder}: prepare the text again"]) from None
         if values.get("format") != FORMAT:
             raise InputError(f"{path}: format {values.get('format')!r} is not known; {FORMAT!r} is")
         try:

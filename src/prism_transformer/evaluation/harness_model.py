@@ -16,9 +16,8 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from ..errors import DivergedError
 from .generation import RealIdsOnly, StopTexts, end_ids, finished
 from .loading import LoadedModel
+from .loss import MOST_LOGITS
 
-MOST_LOGITS = 2**28
-"""Logits of one forward pass (1 GiB in fp32): long endings get smaller batches."""
 GENERATED_TOKENS = 256
 """Where a task states no limit; the harness's own default."""
 

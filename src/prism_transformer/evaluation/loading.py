@@ -35,7 +35,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A model in evaluation mode, fp32, on the CPU until it is moved."""
+    """A model in evaluation mode, on the device and in the type that it was asked for."""
 
     path: Path
     """As the user gave it."""

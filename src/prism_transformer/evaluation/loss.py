@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
+from ..checkpoint import as_written
 from ..data.batches import EvaluationWindows
 from ..data.corpus import TokenStream
 
@@ -34,6 +35,10 @@ def text_loss(losses: npt.NDArray[np.float32], stream: TokenStream) -> TextLoss:
     if len(losses) == len(stream) - 1 and stream.text_bytes:  # the bytes of other programs' shards take long to count
         bits_per_byte = nats / math.log(2) / stream.text_bytes
     return TextLoss(nats / len(losses), len(losses), bits_per_byte)
+
+
+MOST_LOGITS = 2**28
+"""Logits of one forward pass (1 GiB in fp32): a large vocabulary gets smaller batches."""
 
 
 class Ranks(Protocol):
@@ -73,12 +78,13 @@ def token_losses(
     rank, size = (ranks.rank, ranks.size) if ranks else (0, 1)
     windows = EvaluationWindows(stream, context=context)
     chosen = _spread(windows, max_tokens)
-    batches = _batches(windows, chosen, batch_size)
+    fitting = max(1, MOST_LOGITS // (context * model.config.vocab_size))
+    batches = _batches(windows, chosen, min(batch_size, fitting))
     losses = np.zeros((len(chosen) - 1) * context + len(windows[chosen[-1]]) - 1, dtype=np.float32)
     was_training = model.training
     model.train(False)
     try:
-        with _as_written(model), autocast or nullcontext():
+        with as_written(model), autocast or nullcontext():
             for number in range(rank, rank + len(batches) + -len(batches) % size, size):
                 before_batch()
                 batch = batches[number % len(batches)]
@@ -88,14 +94,6 @@ def token_losses(
     finally:
         model.train(was_training)
     return ranks.sum(losses) if ranks else losses
-
-
-def _as_written(model: PreTrainedModel) -> AbstractContextManager[object]:
-    """Compiled layers would be compiled again for evaluation, and once more for a last, smaller batch."""
-    if any(module._compiled_call_impl is not None for module in model.modules()):
-        stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
-        return stance
-    return nullcontext()
 
 
 def _losses(model: PreTrainedModel, ids_BT: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:

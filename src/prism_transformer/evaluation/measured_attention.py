@@ -178,10 +178,10 @@ def _measured(model: PreTrainedModel) -> Iterator[None]:
     """
     before, was_training = model.config._attn_implementation, model.training
     precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    model.train(False)
-    model.set_attn_implementation(FUNCTION)
     try:
+        torch.set_float32_matmul_precision("highest")
+        model.train(False)
+        model.set_attn_implementation(FUNCTION)
         yield
     finally:
         model.set_attn_implementation(before)

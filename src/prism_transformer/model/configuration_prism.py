@@ -86,6 +86,7 @@ class PrismConfig(PreTrainedConfig):
         # transformers adds the class being saved only; an engine such as vLLM looks for AutoModel.
         kwargs.setdefault("auto_map", dict(AUTO_MAP))
         super().__post_init__(per_layer_config=overrides or None, **kwargs)
+        self._validate_rope()
 
     def _resolve_schedule(
         self,
@@ -133,15 +134,19 @@ class PrismConfig(PreTrainedConfig):
             for layer, (heads, dim) in enumerate(zip(schedule.heads, schedule.head_dims, strict=True))
             if dim % 2
         ]
-        rope = self.rope_parameters
-        if rope.get("rope_type", "default") != "default" or "rope_theta" not in rope:
-            problems.append(
-                f"rope_parameters={rope!r}: this model has plain RoPE; give rope_type default and rope_theta"
-            )
         if self.true_vocab_size is not None and not 0 < self.true_vocab_size <= self.vocab_size:
             problems.append(f"true_vocab_size={self.true_vocab_size} must lie in 1..vocab_size={self.vocab_size}")
         if problems:
             raise ScheduleError("\n".join(problems))
+
+    def _validate_rope(self) -> None:
+        """Of what transformers has made of the settings: it also reads older ones, such as rope_scaling."""
+        rope = dict(self.rope_parameters)
+        plain = {"rope_type": "default", "partial_rotary_factor": 1.0, "rope_theta": rope.get("rope_theta")}
+        if "rope_theta" not in rope or any(plain.get(key) != value for key, value in rope.items()):
+            raise ScheduleError(
+                f"rope_parameters={rope!r}: this model has plain RoPE; give rope_type default and rope_theta"
+            )
 
     @property
     def head_schedule(self) -> HeadSchedule:

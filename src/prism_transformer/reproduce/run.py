@@ -54,7 +54,7 @@ def reproduce(
     Raises:
         InputError: settings, text, device or folders do not fit.
         RunError: a disk is full.
-        Stopped: SIGINT or SIGTERM; what is finished is kept, and the same call goes on.
+        Stopped: SIGINT, SIGTERM or SIGHUP; what is finished is kept, and the same call goes on.
     """
     watch = watch or Watch()
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds

@@ -12,7 +12,7 @@ from ..files import RESULTS, write_json
 from ..study.decisions import Pairs, judge
 from ..study.measured import Endpoint
 from ..study.statistics import MIN_PAIRS
-from ..study.wording import level, percent, signed
+from ..study.wording import level, percent, signed, uniforms_that_do_as_well
 from ..wording import count, listed
 from .budget import busy_seconds
 from .candidates import BASELINE, PRISM, Candidate, widening
@@ -174,10 +174,11 @@ def verdict(results: Mapping[str, Any]) -> list[str]:
     """The result in sentences."""
     if results["winner"] is None or results["recommended"] is None:
         return ["The search has not ended yet."]
-    size, tried = len(results["set"]), f"{results['candidates']:,} schedules tried ({results['space']:,} are legal)"
+    size, in_space = len(results["set"]), sum(row["in_space"] for row in results["ranking"])
+    tried = f"{count(in_space, 'schedule')} tried ({results['space']:,} are legal)"
     tokens = max(row["tokens"] for row in results["ranking"] if row["name"] in results["set"])
     if size == 1:
-        sentences = [f"Of {tried} all but {results['winner']} were dropped, the last at {tokens:,} tokens a run."]
+        sentences = [f"Of {tried} {results['winner']} alone was not shown to be worse, at {tokens:,} tokens a run."]
     else:
         sentences = [
             f"{size} of {tried} cannot be told from the best at {tokens:,} tokens a run; the lowest loss had "
@@ -208,6 +209,8 @@ def _called(results: Mapping[str, Any]) -> str:
 def _final_sentence(name: str, entry: Mapping[str, Any], confidence: float) -> str:
     if entry["n"] < MIN_PAIRS:
         return f"{name} has fewer than two pairs in the final comparison, which tells nothing about it."
+    if entry["withheld"]:
+        return f"{name} is not judged against uniform: {entry['reason']}."
     size, relative = signed(entry["mean"]), percent(entry["relative"]["mean"])
     interval = f"{signed(entry['low'])} to {signed(entry['high'])}"
     words = {
@@ -237,16 +240,9 @@ def _open_uniforms(results: Mapping[str, Any]) -> str | None:
     against = results["final"]["to_uniforms"]
     if not against or entry is None or entry["decision"] != "lower":
         return None
-    better = [name for name, each in against.items() if each["decision"] == "lower"]
-    if len(better) == len(against):
-        return f"It is also better than {listed(better)}, the best wider uniform."
-    told = {
-        "higher": "{names} is still better: uniformly wider heads do better here",
-        "equivalent": "{names} does equally well: uniformly wider heads do as much",
-        "cannot_tell": "It is not shown to be better than {names}, so uniformly wider heads may do as well",
-    }
-    named = {word: [name for name, each in against.items() if each["decision"] == word] for word in told}
-    return " ".join(f"{told[word].format(names=listed(names))}." for word, names in named.items() if names)
+    if all(each["decision"] == "lower" for each in against.values()):
+        return f"It is also better than {listed(list(against))}, the best wider uniform."
+    return uniforms_that_do_as_well(against)
 
 
 def _better_references(results: Mapping[str, Any]) -> list[str]:

@@ -41,13 +41,13 @@ def search_schedules(
         storage: URL of an Optuna storage that workers on other machines share; default: a journal file in `out`.
         name: of the search in its storage.
         jobs: workers of this process; default: one for each GPU, or as many as fit on the CPU's cores.
-        on_progress: called about once a second with where the search stands.
+        on_progress: called about twice a second with where the search stands.
         say: called with sentences for the user.
 
     Raises:
         InputError: settings, text, device, storage or folder do not fit, or the budget is too small.
         RunError: a disk is full, the storage went away, or every run diverged.
-        Stopped: SIGINT or SIGTERM; finished runs are safe, the others saved.
+        Stopped: SIGINT, SIGTERM or SIGHUP; finished runs are safe, the others saved.
     """
     require_optuna()
     search = open_search(

@@ -42,7 +42,7 @@ def compare(
     Raises:
         InputError: settings, text, device or folder do not fit.
         RunError: a disk is full. A run whose loss is not finite is counted as diverged instead.
-        Stopped: SIGINT or SIGTERM; finished runs are safe, the others saved.
+        Stopped: SIGINT, SIGTERM or SIGHUP; finished runs are safe, the others saved.
     """
     study = open_study(recipe, Path(out), settings=settings or StudySettings(), name=name, say=say)
     run_study(study, on_progress=on_progress, say=say)

@@ -139,13 +139,14 @@ def _share(value: float | None, baseline: float | None) -> float | None:
 def _decide(entry: dict[str, Any], pairs: Pairs, endpoint: Endpoint, alpha: float) -> None:
     """Add the decision, why it is not another, and the interval that it was read from."""
     if entry["n"] < MIN_PAIRS:
-        entry |= {"decision": "cannot_tell", "reason": "fewer than 2 pairs have no interval", "adjusted": None}
+        why = "fewer than 2 pairs have no interval"
+        entry |= {"decision": "cannot_tell", "reason": why, "withheld": False, "adjusted": None}
         return
     interval = pairs.interval(1 - alpha)
     low, high = float(interval.low), float(interval.high)
     entry["adjusted"] = {"low": low, "high": high, "confidence": 1 - alpha}
     decision: Decision = "cannot_tell"
-    reason = None
+    reason: str | None = None
     if pairs.is_pending:
         reason = "runs are still to come; deciding early and stopping when it suits would make false decisions"
     elif -entry["margin"] < low and high < entry["margin"]:
@@ -154,12 +155,13 @@ def _decide(entry: dict[str, Any], pairs: Pairs, endpoint: Endpoint, alpha: floa
         decision = "lower" if entry["mean"] < 0 else "higher"
     elif entry["low"] > 0 or entry["high"] < 0:
         reason = NOT_CORRECTED
+    withheld = False
     flattered = {"lower", "equivalent"}, {"higher", "equivalent"}
     for arm, seed in pairs.lost_alone():
         if decision in flattered[arm != pairs.name]:
-            decision = "cannot_tell"
+            decision, withheld = "cannot_tell", True
             reason = f"{arm} diverged with seed {seed}, and the pairs that are left would hide that"
-    entry |= {"decision": decision, "reason": reason}
+    entry |= {"decision": decision, "reason": reason, "withheld": withheld}
 
 
 def what_pairs_find(entry: Mapping[str, Any], baseline_loss: float, endpoint: Endpoint) -> dict[str, Any] | None:

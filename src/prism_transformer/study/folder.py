@@ -100,9 +100,10 @@ class Study:
     def looks_before(self, seeds: int) -> tuple[int, ...]:
         """The looks at this study before one with so many seeds.
 
-        Where an arm and the baseline have finished with one seed, that may be why more seeds are asked for: a look.
+        Where an arm and the baseline have finished with a seed that no look has had, that may be why more are wanted.
         """
-        done = [run for run in self.runs if self.status(run) == "done"]
+        seen = max(self.file.looks, default=0)
+        done = [run for run in self.runs if run.seed in self.seeds[seen:] and self.status(run) == "done"]
         baseline = next(arm.name for arm in self.arms if arm.role == "baseline")
         of_baseline = {run.seed for run in done if run.arm == baseline}
         has_a_pair = any(run.seed in of_baseline and run.arm != baseline for run in done)

@@ -106,6 +106,7 @@ def plan_of(study: Study, corpus: Corpus | None) -> Estimate:
         text=split_sizes(corpus) if corpus else {},
         jobs=job_count(study.file.study, recipe.device),
         speed=None,
+        look=study.endpoint().look,
     )
     speed = first_speed(study)
     return found.at(speed) if speed else found

@@ -61,7 +61,7 @@ def run_study(
     Raises:
         InputError: a run cannot begin (its device is not here, its checkpoint was damaged).
         RunError: a run could not go on for another reason than a loss that is not finite (a full disk).
-        Stopped: SIGINT or SIGTERM; finished runs are safe and the others are saved where they were.
+        Stopped: SIGINT, SIGTERM or SIGHUP; finished runs are safe and the others are saved where they were.
     """
     reader = ProgressReader(study)
     progress = reader.read()

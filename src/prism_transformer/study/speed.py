@@ -1,5 +1,6 @@
 """How fast this machine trains a recipe, from a few steps on random tokens."""
 
+import gc
 from dataclasses import replace
 
 import torch
@@ -7,7 +8,7 @@ import torch
 from ..benchmark.peak import product_rate
 from ..benchmark.timing import seconds_of, waiting
 from ..benchmark.workloads import build_model
-from ..training.build import compile_layers
+from ..training.build import compile_layers, compiles
 from ..training.device import choose_device
 from ..training.optimizer import make_optimizer
 from ..training.recipe import DeviceSettings, Recipe
@@ -27,6 +28,15 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
     A micro-batch is timed by itself, and an optimizer step by itself; a step is its micro-batches and one update. Of a
     model far too large for the device it is the rate of its matrix products alone, which no training there exceeds.
     """
+    try:
+        return _measured_speed(recipe, vocab_size, seconds)
+    finally:
+        if torch.cuda.is_initialized():  # the runs need the memory, and a compiled module refers to itself
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def _measured_speed(recipe: Recipe, vocab_size: int, seconds: float) -> Speed:
     fastest = matrix_peak(recipe.device) / (3 * recipe.model.cost(vocab_size).matmul_flops_per_token)
     if recipe.model.context > fastest * LONGEST_PASS:
         return Speed(fastest, "from the matrix products alone")
@@ -49,7 +59,7 @@ def training_speed(recipe: Recipe, vocab_size: int, *, seconds: float = 3.0) -> 
         optimizer.step()
         wait()
 
-    if recipe.device.compile and device.device.type == "cuda":
+    if compiles(recipe.device, device) and device.device.type == "cuda":  # a CPU compiles for longer than this may take
         compile_layers(model, sharded=False)
         micro_batch()
     micro_batch()

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..wording import count, listed
 from .decisions import NOT_CORRECTED
-from .wording import level, percent, percent_digits, signed, tokens_factor
+from .wording import level, percent, percent_digits, signed, tokens_factor, uniforms_that_do_as_well
 
 Results = Mapping[str, Any]
 
@@ -68,6 +68,8 @@ def _headline(arm: str, baseline: str, entry: Mapping[str, Any], equivalence: fl
             return (
                 f"There is no verdict on {arm}: a comparison with {baseline} needs at least 2 pairs of finished runs."
             )
+        case _ if entry["withheld"]:
+            return f"{arm} is not judged against {baseline}: {entry['reason']}."
         case _:
             return f"These runs cannot tell whether {arm} is better or worse than {baseline}."
 
@@ -85,7 +87,8 @@ def _explanation(baseline: str, entry: Mapping[str, Any]) -> list[str]:
     )
     tokens = equivalent_tokens_text(entry["equivalent_tokens"], baseline)
     sentences = [f"{sentence}, {tokens}." if tokens else f"{sentence}."]
-    if entry["decision"] == "cannot_tell" and entry["planning"] and not _is_pending(entry):
+    is_open = entry["decision"] == "cannot_tell" and not entry["withheld"]
+    if is_open and entry["planning"] and not _is_pending(entry):
         planning = entry["planning"]
         found = percent(planning["detectable_relative"], sign=False)
         ends = [planning["detectable_relative"] * planning[end] / entry["sd"] for end in ("sd_low", "sd_high")]
@@ -158,13 +161,7 @@ def _uniforms_text(uniforms: Mapping[str, Any] | None, entry: Mapping[str, Any])
     against = uniforms["against"]
     if uniforms["lower_than_all"]:
         return f"It is lower than every uniform schedule that was measured ({listed(list(against))})."
-    told = {
-        "higher": "{names} ended still lower: wider uniform heads do better here",
-        "equivalent": "{names} did equally well: wider uniform heads do as much",
-        "cannot_tell": "It is not shown to be lower than {names}, so uniformly wider heads may do as well",
-    }
-    named = {word: [name for name, other in against.items() if other["decision"] == word] for word in told}
-    return " ".join(f"{told[word].format(names=listed(names))}." for word, names in named.items() if names)
+    return uniforms_that_do_as_well(against)
 
 
 def calibration(results: Results) -> dict[str, Any] | None:

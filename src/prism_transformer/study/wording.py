@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..wording import listed
+
 NOTABLE = 0.05
 
 
@@ -41,6 +43,17 @@ def percent_digits(low: float | None, high: float | None) -> int | None:
 def level(confidence: float) -> str:
     """0.95 -> "95 %"."""
     return f"{confidence * 100:.4g} %"
+
+
+def uniforms_that_do_as_well(against: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """What is to be said of wider uniform heads that an arm is not lower than; None where it is lower than all."""
+    told = {
+        "higher": "Lower still: {names}, so wider uniform heads do better here.",
+        "equivalent": "Equivalent: {names}, so wider uniform heads do as much.",
+        "cannot_tell": "It is not shown to be lower than {names}, so uniformly wider heads may do as well.",
+    }
+    named = {word: [name for name, entry in against.items() if entry["decision"] == word] for word in told}
+    return " ".join(told[word].format(names=listed(names)) for word, names in named.items() if names) or None
 
 
 def tokens_factor(factor: float) -> str:

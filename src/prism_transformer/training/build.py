@@ -1,5 +1,7 @@
 """What a run starts with: its text and its model, the same on every rank."""
 
+import os
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -7,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._triton import has_triton
 from torch.utils.checkpoint import checkpoint
 
 from ..data import Corpus, prepare
@@ -105,6 +108,14 @@ def make_ready(model: PrismForCausalLM, settings: DeviceSettings, device: Device
         for layer in model.model.layers:  # as transformers does, which names its method otherwise in each version
             layer.gradient_checkpointing = True
             layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+
+
+def compiles(settings: DeviceSettings, device: Device) -> bool:
+    """Whether layers are compiled: where it is asked for and torch.compile has a back end for the device."""
+    if device.device.type == "cuda":
+        return settings.compile and has_triton()
+    compilers = [name for name in (os.environ.get("CXX"), "c++", "g++", "clang++", "cl") if name]
+    return settings.compile and device.device.type == "cpu" and any(map(shutil.which, compilers))
 
 
 def compile_layers(model: PrismForCausalLM, *, sharded: bool) -> None:

@@ -52,7 +52,7 @@ def train(
     Raises:
         InputError: settings, data or folder do not fit.
         RunError: the loss is not finite, a disk is full, or another process of the run has ended.
-        Stopped: SIGINT or SIGTERM; the state is saved.
+        Stopped: SIGINT, SIGTERM or SIGHUP; the state is saved.
     """
     recipe.check()
     with torch_settings_kept(), joined(recipe.device.device) as world, lost_ranks_are_run_errors(world):

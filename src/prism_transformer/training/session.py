@@ -22,7 +22,7 @@ from ..errors import DivergedError, RunError, Stopped
 from ..evaluation.loss import document_losses, text_loss, token_losses
 from ..files import write_json
 from ..settings import from_mapping
-from .build import Start, check_ranks_agree, compile_layers, make_ready, read_start
+from .build import Start, check_ranks_agree, compile_layers, compiles, make_ready, read_start
 from .device import Device
 from .fit import choose_way
 from .metrics import Metrics, Stopwatch, Window
@@ -121,8 +121,10 @@ class Session:
     @contextmanager
     def _running(self) -> Iterator[None]:
         self.model.train()
-        if self.recipe.device.compile:
+        if compiles(self.recipe.device, self.device):
             compile_layers(self.model, sharded=self.parallel.way == "fsdp")
+        elif self.recipe.device.compile:
+            self._say("layers are not compiled: torch.compile needs Triton on a GPU, and a C++ compiler on a CPU")
         try:
             with stop_signals(echo_seconds=ECHO_SECONDS if self.world.launched else 0.0) as self.stopping:
                 yield
