@@ -1,5 +1,6 @@
 """Against SciPy's own tests, textbook tables and hand calculation."""
 
+import itertools
 import math
 
 import numpy as np
@@ -104,3 +105,15 @@ def test_detectable_difference_at_the_edges() -> None:
 def test_sd_interval_from_the_chi_square_table() -> None:
     # 9 degrees of freedom: 2.700 and 19.023
     assert sd_interval(1.0, 10) == pytest.approx((math.sqrt(9 / 19.023), math.sqrt(9 / 2.700)), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("difference", "sd"), [(0.0424, 0.0094), (0.0127, 0.0055), (0.0042, 0.0094), (0.0424, 0.0115), (0.0424, 0.0055)]
+)
+def test_a_wider_spread_never_needs_fewer_pairs(difference: float, sd: float) -> None:
+    """Also where SciPy's noncentral t has holes: power grows with the pairs, and the needed ones with the spread."""
+    low, high = seeds_needed(difference, sd, 4.8 * sd, confidence=0.995)
+    assert 3 <= low <= high
+    assert power_of(difference, sd, low, 0.995) >= 0.8
+    powers = [power_of(difference, sd, n, 0.995) for n in range(3, 400)]
+    assert all(a <= b + 1e-6 for a, b in itertools.pairwise(powers))

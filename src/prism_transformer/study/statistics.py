@@ -115,8 +115,11 @@ def power_of(difference: float, sd: float, n: int, confidence: float = 0.95) -> 
         return float(difference != 0)
     critical = special.stdtrit(n - 1, 0.5 + confidence / 2)
     shift = abs(difference) * math.sqrt(n) / sd
-    wrong_side = special.nctdtr(n - 1, shift, -critical) if shift < 6 else 0.0  # below 1e-9 there, where SciPy fails
-    return float(1 - special.nctdtr(n - 1, shift, critical) + wrong_side)
+    wrong_side = special.nctdtr(n - 1, shift, -critical) if shift < 5 else 0.0  # below 1e-6 there, where SciPy fails
+    missed = special.nctdtr(n - 1, shift, critical)
+    if math.isnan(missed):  # as SciPy's is here and there from a shift of 36 on, where it is 0 or 1
+        missed = float(shift < critical)
+    return float(1 - missed + wrong_side)
 
 
 def detectable_difference(sd: float, n: int, confidence: float = 0.95) -> float:
