@@ -21,32 +21,34 @@ REST = VOCAB * 1536 + 1536
 
 
 def test_one_device_holds_16_bytes_a_parameter_and_the_activations():
-    found = rank_memory(LARGE, VOCAB, way="one", ranks=1, low=True, on_cpu=False)
+    found = rank_memory(LARGE, VOCAB, way="one", ranks=1, low=True, logit_rows=8192)
     assert found.weights + found.gradients + found.optimizer == pytest.approx(16 * PARAMETERS, rel=1e-3)
     tokens, heads = 16 * 1024, 3 * 6 + 3 * 12 + 18 * 16
     assert found.activations == tokens * (24 * (10 * 1536 + 4 * 4096) * 2 + 4 * heads + 3 * 1536 * 2)
     assert found.logits == 8192 * VOCAB * 8 + 4 * REST  # of some rows at a time, and a gradient of the head
+    whole = rank_memory(LARGE, VOCAB, way="one", ranks=1, low=True, logit_rows=None)
+    assert whole.logits == tokens * VOCAB * 10
     assert found.gathered == 0
 
 
 def test_ddp_holds_on_each_what_one_device_holds():
-    alone = rank_memory(LARGE, VOCAB, way="one", ranks=1, low=True, on_cpu=False)
-    assert rank_memory(LARGE, VOCAB, way="ddp", ranks=8, low=True, on_cpu=False) == alone
+    alone = rank_memory(LARGE, VOCAB, way="one", ranks=1, low=True, logit_rows=8192)
+    assert rank_memory(LARGE, VOCAB, way="ddp", ranks=8, low=True, logit_rows=8192) == alone
 
 
 def test_fsdp_shares_weights_and_moments_and_gathers_two_layers_and_the_rest():
-    found = rank_memory(LARGE, VOCAB, way="fsdp", ranks=8, low=True, on_cpu=False)
+    found = rank_memory(LARGE, VOCAB, way="fsdp", ranks=8, low=True, logit_rows=8192)
     whole = 24 * LAYER + REST
     assert (found.weights, found.optimizer) == (4 * whole // 8, 8 * whole // 8)
     assert found.gathered == 4 * REST + 2 * 2 * LAYER
     assert found.gradients == 4 * whole  # 512 sequences are 4 micro-batches of 16 on 8 ranks: all are accumulated
     at_once = replace(LARGE, training=replace(LARGE.training, micro_batch=64))
-    found = rank_memory(at_once, VOCAB, way="fsdp", ranks=8, low=True, on_cpu=False)
+    found = rank_memory(at_once, VOCAB, way="fsdp", ranks=8, low=True, logit_rows=8192)
     assert found.gradients == 4 * whole // 8 + 4 * LAYER
 
 
 def test_the_loss_of_the_cpu_holds_a_chunk_of_logits_and_a_gradient_of_the_head():
-    found = rank_memory(LARGE, VOCAB, way="one", ranks=1, low=False, on_cpu=True)
+    found = rank_memory(LARGE, VOCAB, way="one", ranks=1, low=False, logit_rows=512)
     assert found.logits == 512 * VOCAB * 8 + 4 * REST
 
 

@@ -191,12 +191,14 @@ def _fit(recipe: Recipe, size: int, options: Train) -> Fit:
         return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=False, low=low)
     import torch
 
+    from ..kernels.choose import loss_is_in_chunks
     from ..training.device import choose_device
 
     device = choose_device(recipe.device)
     low, of_gpu = device.dtype == torch.bfloat16, device.memory()
     memory = main_memory() // options.ranks if of_gpu is None else of_gpu
-    return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=device.device.type == "cpu", low=low)
+    on_cpu, in_chunks = device.device.type == "cpu", loss_is_in_chunks(device.device)
+    return fit(recipe, size, ranks=options.ranks, device_bytes=memory, on_cpu=on_cpu, low=low, in_chunks=in_chunks)
 
 
 def _print_fit(fitting: Fit) -> None:

@@ -10,6 +10,11 @@ from .linear_cross_entropy import linear_cross_entropy
 from .single_row import lay_out_for_single_rows
 
 
+def loss_is_in_chunks(device: torch.device) -> bool:
+    """Whether a model that trains on `device` makes its logits some rows at a time."""
+    return device.type == "cpu" or (device.type == "cuda" and has_triton())
+
+
 def use_fast_paths(model: PrismForCausalLM, device: torch.device, dtype: torch.dtype) -> None:
     """Give `model` what is faster on `device` with products of `dtype`; elsewhere it keeps the plain paths.
 
@@ -17,7 +22,7 @@ def use_fast_paths(model: PrismForCausalLM, device: torch.device, dtype: torch.d
     makes one kernel of a chunk's softmax. Block-causal attention on a CPU with bfloat16 alone: in fp32 the fused kernel
     is faster.
     """
-    if device.type == "cpu" or (device.type == "cuda" and has_triton()):
+    if loss_is_in_chunks(device):
         model.loss_function_of_hidden = linear_cross_entropy
     if device.type == "cpu" and dtype == torch.bfloat16:
         model.set_attn_implementation(block_causal.NAME)

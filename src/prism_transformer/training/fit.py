@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from ..cost import MOMENT_BYTES, WEIGHT_BYTES
-from ..kernels import logit_rows
+from ..kernels import logit_rows as rows_of_logits
 from ..model.head_schedule import divisors
 from .recipe import Recipe, with_training
 from .saving import checkpoint_bytes
@@ -52,8 +52,10 @@ class RankMemory:
         return sum(asdict(self).values())
 
 
-def rank_memory(recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: bool, on_cpu: bool) -> RankMemory:
-    """`low`: products in bfloat16. The loss holds the logits of some rows at a time."""
+def rank_memory(
+    recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: bool, logit_rows: int | None
+) -> RankMemory:
+    """`low`: products in bfloat16; `logit_rows`: of logits that the loss holds at a time, None: of a micro-batch."""
     micro_batch, model = recipe.training.micro_batch, recipe.model
     whole = model.memory(
         vocab_size,
@@ -69,14 +71,16 @@ def rank_memory(recipe: Recipe, vocab_size: int, *, way: Way, ranks: int, low: b
         accumulates = recipe.accumulation(ranks) > 1
         gradients = whole.gradients if accumulates else whole.gradients // shares + 4 * sum(layers[-1:])
     rows = micro_batch * model.context
-    chunk = min(rows, logit_rows(on_cpu=on_cpu)) * model.rows(vocab_size) * 8 + 4 * cost.embedding_parameters
+    logits = whole.logits
+    if logit_rows is not None:
+        logits = min(rows, logit_rows) * model.rows(vocab_size) * 8 + 4 * cost.embedding_parameters
     return RankMemory(
         weights=whole.weights // shares,
         gradients=gradients,
         optimizer=whole.optimizer // shares,
         gathered=gathered,
         activations=whole.activations,
-        logits=chunk,
+        logits=logits,
     )
 
 
@@ -98,11 +102,14 @@ class Fit:
         return self.memory.total <= USABLE * self.device_bytes
 
 
-def fit(recipe: Recipe, vocab_size: int, *, ranks: int, device_bytes: int, on_cpu: bool, low: bool) -> Fit:
-    """How `recipe` fits `ranks` devices of `device_bytes` each."""
+def fit(
+    recipe: Recipe, vocab_size: int, *, ranks: int, device_bytes: int, on_cpu: bool, low: bool, in_chunks: bool = True
+) -> Fit:
+    """How `recipe` fits `ranks` devices of `device_bytes` each; `in_chunks`: see `kernels.choose.loss_is_in_chunks`."""
+    at_a_time = rows_of_logits(on_cpu=on_cpu) if in_chunks else None
 
     def needed(recipe: Recipe, way: Way, ranks: int) -> RankMemory:
-        return rank_memory(recipe, vocab_size, way=way, ranks=ranks, low=low, on_cpu=on_cpu)
+        return rank_memory(recipe, vocab_size, way=way, ranks=ranks, low=low, logit_rows=at_a_time)
 
     parameters = recipe.model.cost(vocab_size).parameters
     way = choose_way(recipe.device.parallel, parameters, ranks=ranks, gpu_bytes=None if on_cpu else device_bytes)
