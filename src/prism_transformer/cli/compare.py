@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
         print("measuring the speed of this machine", file=sys.stderr)
         begun = Study.open(out) if (out / STUDY).exists() else None
         found = estimator(arms, vocab_size=size, begun=begun)(recipe, settings)
-        _dry_run(found, arms, recipe, out, as_json=options.json, looked_at="--data" in given_options(argv))
+        _dry_run(found, arms, recipe, out, begun, as_json=options.json, looked_at="--data" in given_options(argv))
         return 0
     with CompareProgress() as progress:
         study = open_study(recipe, out, settings=settings, name=options.recipe, say=progress.say)
@@ -171,12 +171,19 @@ def _defaults_without_text(file: RecipeFile) -> Compare:
 
 
 def _dry_run(
-    found: Estimate, arms: Sequence[Arm], recipe: Recipe, out: Path, *, as_json: bool, looked_at: bool
+    found: Estimate,
+    arms: Sequence[Arm],
+    recipe: Recipe,
+    out: Path,
+    begun: Study | None,
+    *,
+    as_json: bool,
+    looked_at: bool,
 ) -> None:
     """The plan, and what stands in its way; text that was `looked_at` before is not walked again."""
     _show_plan(found, arms, recipe, out, as_json=as_json)
-    if (out / STUDY).exists():
-        print(_what_is_left(found, Study.open(out)), file=sys.stderr)
+    if begun is not None:
+        print(_what_is_left(found, begun), file=sys.stderr)
     problems = [] if looked_at else [f"warning: {problem}" for problem in text_problems(recipe)]
     for warning in (*problems, *thread_warnings(recipe.device.threads)):
         print(warning, file=sys.stderr)

@@ -31,7 +31,7 @@ class StudyFile:
     data_fingerprint: str
     study: StudySettings
     looks: tuple[int, ...] = ()
-    """The seed counts at which all runs were finished and judged."""
+    """The seed counts at which results were there to be looked at: judged whole, or extended after a pair had ended."""
     recipe: Recipe
 
 
