@@ -38,19 +38,34 @@ def alone(whole, corpus, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def group(whole, corpus, tmp_path_factory) -> dict[str, Path]:
-    """The same run on 2 ranks by DDP and FSDP2, on 4 by DDP, and both ways in bfloat16 and with layers recomputed."""
+def other(whole) -> Recipe:
+    """A head of its own, rows of the vocabulary that stand for no token, LayerNorm, the base head's RoPE and scale."""
+    unusual = {"tied": False, "vocab_multiple": 64, "norm": "layernorm", "rope_width": "base", "attention_scale": "base"}
+    return replace(with_training(whole, tokens=8 * 64), model=replace(whole.model, **unusual))
+
+
+@pytest.fixture(scope="module")
+def other_alone(other, corpus, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("alone") / "run"
+    run(other, out, corpus)
+    return out
+
+
+@pytest.fixture(scope="module")
+def group(whole, other, corpus, tmp_path_factory) -> dict[str, Path]:
+    """On 2 ranks by DDP and FSDP2, as they are, in bfloat16, with layers recomputed and of the other model; 4 by DDP."""
     folder = tmp_path_factory.mktemp("group")
     low = with_training(whole, tokens=8 * 64)
     runs = {
         "ddp": whole,
-        "fsdp": whole,
+        "fsdp": spread(whole, "fsdp"),
         "ddp bfloat16": spread(low, "ddp", dtype="bfloat16"),
         "fsdp bfloat16": spread(low, "fsdp", dtype="bfloat16"),
         "ddp recomputed": spread(whole, "ddp", recompute=True),
         "fsdp recomputed": spread(whole, "fsdp", recompute=True),
+        "ddp other": other,
+        "fsdp other": spread(other, "fsdp"),
     }
-    runs["fsdp"] = spread(whole, "fsdp")
     outs = {name: folder / name for name in [*runs, "4"]}
     found = ranks.run_ranks(2, ranks.trained, [(recipe, outs[name], corpus.folder) for name, recipe in runs.items()])
     found += ranks.run_ranks(4, ranks.trained, [(whole, outs["4"], corpus.folder)])
@@ -83,6 +98,17 @@ def test_the_checkpoints_do_not_know_how_many_wrote_them(group, alone):
         for key, value in expected.items():
             torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-5, msg=key)
         load_model(group[name] / "checkpoints" / f"step-{STEPS:06d}")
+
+
+@pytest.mark.parametrize("name", ["ddp other", "fsdp other"])
+def test_another_model_is_trained_and_saved_as_by_one_process(group, other_alone, name):
+    assert_equal_but_for_rounding(group[name], other_alone)
+    found, expected = tensors(group[name], 8), tensors(other_alone, 8)
+    assert found.keys() == expected.keys()
+    assert found["lm_head.weight"].shape == found["model.embed_tokens.weight"].shape == (320, 16)  # 257 ids, padded
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-5, msg=key)
+    load_model(group[name] / "checkpoints" / "step-000008")
 
 
 def test_sharded_bfloat16_is_replicated_bfloat16(group):
