@@ -1,4 +1,5 @@
 import multiprocessing
+import os
 import time
 from pathlib import Path
 
@@ -97,6 +98,7 @@ def hold(folder: Path, seconds: float) -> None:
         publish(partial, mark="mark")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the first process is a forked one")
 def test_second_process_waits_for_the_first(tmp_path: Path) -> None:
     first = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path / "out", 0.5))
     first.start()

@@ -32,6 +32,18 @@ def test_differences_are_paired_and_the_spread_is_that_of_the_whole_table() -> N
     assert (a.low, a.high) == pytest.approx((-0.1 - half, -0.1 + half))
 
 
+def test_what_a_round_can_show_is_said() -> None:
+    """Without the means of rows and columns, (-.01, .01), (0, 0) and (.01, -.01) are left, of 2 degrees of freedom.
+
+    So the spread of a difference is sqrt(2 * 4 * .01^2 / 2) = .02: as of the three pairs, whose variances are .0002,
+    .0002 and .0008.
+    """
+    found = judge({"uniform": [4.00, 5.02], "a": [4.0, 5.0], "b": [4.06, 5.04]})
+    level = 0.05 / (1 * 2) / 2  # half of it all in the first round, over two others
+    assert found.drops_from == pytest.approx(stats.t.ppf(1 - level, 2) * 0.02 / np.sqrt(2))
+    assert judge({"uniform": [4.0], "a": [1.0]}).drops_from is None
+
+
 def test_the_baseline_may_come_back_with_longer_runs() -> None:
     """Behind at a quarter of the tokens and in front of all at half of them: the word of the first round is gone."""
     early = judge({"uniform": [4.2, 4.3, 4.1], "a": [4.0, 4.1, 3.9001]})

@@ -18,7 +18,7 @@ from prism_transformer.search.storage import open_records
 from .test_storage import test_what_one_worker_writes_another_reads as assert_two_connections_agree
 from .test_worker import assert_kills_lose_nothing
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="starts a server as another user")]
 
 
 def find(program: str) -> Path:

@@ -17,7 +17,7 @@ def row(name: str, place: int) -> dict[str, Any]:
 def in_terminal(names: list[str]) -> str:
     results = {
         "ranking": [row(name, place) for place, name in enumerate(names)],
-        "baseline": "uniform", "set": [], "confidence": 0.95, "final": None, "verdict": [],
+        "baseline": "uniform", "set": [], "drops_from": None, "confidence": 0.95, "final": None, "verdict": [],
         "cost": {"runs": 1, "taken_up": 0, "tokens": 1, "seconds": 1.0, "workers": 1},
     }  # fmt: skip
     console = Console(width=80, highlight=False)

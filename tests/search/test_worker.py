@@ -1,7 +1,5 @@
 """Workers: every run once, whoever dies; a budget that is kept; the same end for all of them."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -157,7 +155,7 @@ def assert_kills_lose_nothing(search: Search, tmp_path: Path) -> None:
         while len(noted(log, "begin")) < begun + 6 * number:
             assert worker.poll() is None, worker.stderr and worker.stderr.read().decode()
             time.sleep(0.05)
-        os.kill(worker.pid, signal.SIGKILL)
+        worker.kill()
         worker.wait()
     assert workers[2].wait() == 0, workers[2].stderr and workers[2].stderr.read().decode()
     state = search.state()

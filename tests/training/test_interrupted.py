@@ -39,7 +39,7 @@ def test_a_signal_in_an_evaluation_is_heeded_before_its_next_batch(
         def before() -> None:
             batches.append(len(calls))
             if len(calls) == evaluation and batches.count(evaluation) == 1:
-                os.kill(os.getpid(), signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)
             before_batch()
 
         return measure(*arguments, before_batch=before, **options)

@@ -40,8 +40,9 @@ def alone(whole, corpus, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def other(whole) -> Recipe:
     """A head of its own, rows of the vocabulary that stand for no token, LayerNorm, the base head's RoPE and scale."""
-    unusual = {"tied": False, "vocab_multiple": 64, "norm": "layernorm", "rope_width": "base", "attention_scale": "base"}
-    return replace(with_training(whole, tokens=8 * 64), model=replace(whole.model, **unusual))
+    model = replace(whole.model, tied=False, vocab_multiple=64, norm="layernorm")
+    model = replace(model, rope_width="base", attention_scale="base")
+    return replace(with_training(whole, tokens=8 * 64), model=model)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def other_alone(other, corpus, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def group(whole, other, corpus, tmp_path_factory) -> dict[str, Path]:
-    """On 2 ranks by DDP and FSDP2, as they are, in bfloat16, with layers recomputed and of the other model; 4 by DDP."""
+    """On 2 ranks by DDP and FSDP2: as it is, in bfloat16, with layers recomputed, and the other model; on 4 by DDP."""
     folder = tmp_path_factory.mktemp("group")
     low = with_training(whole, tokens=8 * 64)
     runs = {

@@ -11,9 +11,9 @@ from prism_transformer.training.signals import stop_signals
 def test_a_signal_told_twice_by_a_launcher_is_one():
     now = [100.0]
     with stop_signals(echo_seconds=2.0, clock=lambda: now[0]) as noted:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         now[0] += 1.9
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert noted == [signal.SIGTERM]
 
 
@@ -23,11 +23,11 @@ def test_a_closed_terminal_is_noted_but_not_under_nohup():
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with stop_signals() as noted:
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
             assert noted == []
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         with stop_signals() as noted:
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
             assert noted == [signal.SIGHUP]
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -40,9 +40,9 @@ def test_a_second_signal_after_that_ends_the_process(later, ended_by):
     if child == 0:
         now = [0.0]
         with stop_signals(echo_seconds=2.0, clock=lambda: now[0]):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
             now[0] += later
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0) == ended_by

@@ -169,7 +169,8 @@ class SearchProgress(_Live):
             self.say(f"{run.stage}, {run.tokens:,} tokens, seed {run.seed}, {run.schedule}: {loss}")
         for number, judged in enumerate(state.judged[self._rounds :], start=self._rounds + 1):
             left = len(judged.standings) - len(judged.dropped)
-            self.say(f"round {number}: {len(judged.dropped)} dropped, {left} left, led by {judged.leader}")
+            takes = f"; to be dropped takes about {judged.drops_from:.3f} nats behind it" if judged.drops_from else ""
+            self.say(f"round {number}: {len(judged.dropped)} dropped, {left} left, led by {judged.leader}{takes}")
         self._rounds = len(state.judged)
         runs = state.current.runs
         ended = sum(run in self._told for run in runs)

@@ -49,6 +49,8 @@ class Judged:
     leader: str | None
     """the best of those that may be chosen; None where nothing has finished"""
     standings: Mapping[str, Standing]
+    drops_from: float | None = None
+    """nats behind the leader from which on a schedule of the common spread is dropped: what this round could show"""
     dropped: Mapping[str, str] = field(default_factory=dict)
     """name -> why"""
 
@@ -86,12 +88,12 @@ def judge_round(
     to_baseline = _differences(table, kept.index(baseline), confidence)
     others = max(1, len(kept) - 1)
     half = to_baseline.half(1 - (1 - confidence) / others)
+    alpha = round_alpha(number, confidence) / others
     p = to_leader.p_behind()
     for row, name in enumerate(kept):
         mean = means[name] - means[baseline]
         with_interval = len(seeds) > 1 and name != baseline
-        is_behind = p[row] * others <= round_alpha(number, confidence)
-        is_worse = len(seeds) > 1 and bool(is_behind) and to_leader.excludes_zero[row]
+        is_worse = len(seeds) > 1 and bool(p[row] <= alpha) and to_leader.excludes_zero[row]
         standings[name] = Standing(
             loss=means[name],
             mean=mean,
@@ -103,7 +105,8 @@ def judge_round(
         )
         if is_worse and name != baseline:
             dropped[name] = f"worse than {leader} by {means[name] - means[leader]:.4f} nats"
-    return Judged(seeds=tuple(seeds), leader=leader, standings=standings, dropped=dropped)
+    drops_from = to_leader.behind_at(alpha) if len(seeds) > 1 and len(kept) > 1 else None
+    return Judged(seeds=tuple(seeds), leader=leader, standings=standings, drops_from=drops_from, dropped=dropped)
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class _Paired:
 
     mean: Array
     error: Array
+    pooled_error: float
+    """of a row whose spread is the common one"""
     freedom: int
     excludes_zero: Sequence[bool]
     """whether the interval of each pair's own spread does"""
@@ -125,6 +130,10 @@ class _Paired:
             p = special.stdtr(self.freedom, -self.mean / self.error)
         return np.where(self.error > 0, p, np.where(self.mean > 0, 0.0, 1.0))
 
+    def behind_at(self, p: float) -> float:
+        """How far behind `p_behind` is `p` for a row of the common spread."""
+        return float(-special.stdtrit(self.freedom, p) * self.pooled_error)
+
 
 def _differences(table: Array, row: int, confidence: float) -> _Paired:
     """`table` [schedules, seeds]; the spread of a difference is the pooled one, or its own where that is larger."""
@@ -133,12 +142,13 @@ def _differences(table: Array, row: int, confidence: float) -> _Paired:
     mean = differences.mean(axis=1)
     freedom = (schedules - 1) * (seeds - 1)
     if freedom == 0:
-        return _Paired(mean, np.full(schedules, np.nan), 1, [False] * schedules)
+        return _Paired(mean, np.full(schedules, np.nan), math.nan, 1, [False] * schedules)
     noise = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0, keepdims=True) + table.mean()
     pooled = math.sqrt(2 * float((noise**2).sum()) / freedom)
     own = paired_t(differences, confidence)
     excludes_zero = (own.low > 0) | (own.high < 0)
-    return _Paired(mean, np.maximum(pooled, own.sd) / math.sqrt(seeds), freedom, excludes_zero.tolist())
+    error = np.maximum(pooled, own.sd) / math.sqrt(seeds)
+    return _Paired(mean, error, pooled / math.sqrt(seeds), freedom, excludes_zero.tolist())
 
 
 def not_best(judged: Sequence[Judged]) -> set[str]:

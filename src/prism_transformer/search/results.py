@@ -47,6 +47,7 @@ def analyse(search: Search, state: State) -> dict[str, Any]:
         "candidates": len(search.candidates),
         "ranking": ranking(search.candidates, rounds, state.judged, base_heads),
         "set": [each.name for each in in_set],
+        "drops_from": next((each.drops_from for each in reversed(state.judged) if each.leader), None),
         "winner": in_set[0].name if in_set else None,
         "recommended": state.recommended,
         "recommended_heads": str(search.schedule(state.recommended)) if state.recommended else None,

@@ -72,6 +72,11 @@ def _legend(results: Mapping[str, Any]) -> str:
         f"Validation loss in nats per token; difference to uniform with a {level(results['confidence'])} interval (all "
         "of a round hold together), negative is better. A schedule stands where its last round has put it."
     ]
+    if results["drops_from"]:
+        lines.append(
+            f"In the last round one that lay about {plain(results['drops_from'])} nats behind the best was dropped: "
+            "closer ones cannot be told from it."
+        )
     if any(not row["in_space"] for row in results["ranking"]):
         lines.append("* a reference outside of the constraints: measured, never chosen.")
     if more > 0:
