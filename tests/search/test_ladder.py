@@ -1,5 +1,6 @@
 """Which round follows which: dropping only by what was shown, and a budget that is never overrun."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -44,7 +45,7 @@ def test_every_schedule_of_a_round_has_the_same_seeds_and_no_two_rounds_share_on
     assert {run.seed for run in first.runs[:12]} == {7}  # seed by seed
     second = rules.after([first], [judged(first, {})], 900, RUNS)
     assert second is not None and second.seeds == (10, 11, 12)
-    final = rules.final([judged(first, {"1x2,4x2": 3.0})], "2x2,4x2")
+    final = rules.final([judged(first, {"1x2,4x2": 3.0})], "2x2,4x2", 0, RUNS)
     assert final.seeds == tuple(7 + FRESH_SEEDS + k for k in range(5)) and final.stage == "final"
 
 
@@ -99,9 +100,18 @@ def test_the_end_compares_the_winner_the_recommended_uniform_the_best_wider_unif
     rules = ladder()
     first = rules.first()
     losses = {"1x3,4x1": 3.0, "2x3,4x1": 3.1, "uniform-2": 3.2, "uniform-1": 3.3}
-    final = rules.final([judged(first, losses, dropped=("uniform-2", "prism"))], "2x3,4x1")
+    final = rules.final([judged(first, losses, dropped=("uniform-2", "prism"))], "2x3,4x1", 0, RUNS)
     assert final.schedules == ("uniform", "2x3,4x1", "1x3,4x1", "uniform-2", "prism")
     assert len(final.runs) <= rules.end_price(RUNS)
+
+
+@pytest.mark.parametrize(("left", "seeds"), [(25, 5), (33, 5), (34, 6), (50, 9), (56, 10), (900, 10), (math.inf, 5)])
+def test_what_is_left_of_the_budget_gives_the_end_up_to_twice_its_seeds(left: float, seeds: int) -> None:
+    """5 schedules, so 5 runs a seed; a tenth of what is left is spared: 34 runs are 6.1 seeds, 56 are 10.08."""
+    rules = ladder()
+    first = rules.first()
+    losses = {"1x3,4x1": 3.0, "2x3,4x1": 3.1, "uniform-2": 3.2}
+    assert len(rules.final([judged(first, losses)], "2x3,4x1", left, RUNS).seeds) == seeds
 
 
 def test_a_round_is_the_same_after_it_was_written_down() -> None:

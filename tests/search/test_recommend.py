@@ -6,7 +6,8 @@ from prism_transformer.search.recommend import recommend
 
 
 def candidates(*texts: str) -> list[Candidate]:
-    return [Candidate(text, HeadSchedule.parse(text, d_model=768), "", True) for text in texts]
+    names = {"12x12": "uniform"}
+    return [Candidate(names.get(text, text), HeadSchedule.parse(text, d_model=768), "", True) for text in texts]
 
 
 def chosen(*texts: str, **changes: object) -> str:
@@ -21,6 +22,17 @@ def test_the_lowest_loss_where_the_guidelines_do_not_care() -> None:
 def test_one_that_keeps_more_of_the_guidelines() -> None:
     """A step of one layer and fewer than half of the layers at the base are two warnings."""
     assert chosen("3x1,6x7,12x4", "6x2,12x10") == "6x2,12x10"
+
+
+def test_uniform_does_not_win_by_keeping_guidelines_of_widening() -> None:
+    """Its loss was the higher one, and it has no step that could be too short."""
+    assert chosen("3x1,6x7,12x4", "12x12") == "3x1,6x7,12x4"
+    assert chosen("3x1,6x7,12x4", "12x12", "6x2,12x10") == "6x2,12x10"
+
+
+def test_uniform_where_it_leads_or_the_others_cannot_be_shared() -> None:
+    assert chosen("12x12", "6x2,12x10") == "uniform"
+    assert chosen("3x2,6x2,12x8", "12x12", tensor_parallel=4) == "uniform"
 
 
 def test_one_that_the_devices_can_share() -> None:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from .search import Plan, Search
 
 
+MUCH_EVALUATION = 1 / 4
+"""of a search's time: more of it is worth a word"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Priced:
     """A search before it begins: its first schedules, and what it takes on this device."""
@@ -121,7 +125,7 @@ def describe(priced: Priced, settings: SearchSettings) -> list[str]:
     seconds = replace(prices, unit="seconds")
     lines.append(
         f"end: at the most {ladder.end_price(replace(prices, unit='runs')):.0f} runs of {ladder.lengths[-1]:,} tokens, "
-        f"{settings.final_seeds} fresh seeds, on the test split"
+        f"{settings.final_seeds} fresh seeds, on the test split; up to twice the seeds where the budget has room"
     )
     whole = ladder.planned_price(replace(prices, unit="tokens"))
     time = f"{about(priced.speed_source)} {duration(ladder.planned_price(seconds))}"
@@ -129,6 +133,12 @@ def describe(priced: Priced, settings: SearchSettings) -> list[str]:
         f"cost: about {whole:,.0f} tokens; {time}, at {prices.speed:,.0f} tokens/s, {priced.speed_source}; "
         f"budget {budget.words()}"
     )
+    share = 1 - whole / (ladder.planned_price(seconds) * prices.speed)
+    if share > MUCH_EVALUATION:
+        lines.append(
+            f"evaluation: {share:.0%} of that time, for {prices.evaluated_tokens:,} tokens with each run; a smaller "
+            "--held-out-bytes leaves more for training"
+        )
     return lines
 
 

@@ -14,6 +14,8 @@ from .candidates import SHAPES
 
 MARKS = ("o", "D", "^", "s", "P", "X", "v")
 NAME = "space"
+APART = 0.012
+"""of the axis between two schedules that are equally wide"""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -29,11 +31,12 @@ def draw_space(results: Mapping[str, Any], folder: Path) -> list[Path]:
         figure = Figure(figsize=(7.2, 4.8), layout="constrained")
         axes = figure.add_subplot()
         axes.axhline(0, color=LIGHT[SERIES[0]], lw=1)
+        places = _places(rows)
         for mark, family in zip(MARKS, SHAPES, strict=True):
             of_family = [row for row in rows if row["family"] == family]
             if of_family:
-                _scatter(axes, of_family, set(results["set"]), colours[family], mark, family)
-        _label(axes, rows, _named(results))
+                _scatter(axes, of_family, places, set(results["set"]), colours[family], mark, family)
+        _label(axes, rows, places, _named(results))
         axes.set_xlabel("widening: part of the heads that the schedule does without")
         axes.set_ylabel("gain over uniform, nats per token (up is better)")
         axes.set_title(_title(results), fontsize="medium", loc="left")
@@ -41,10 +44,21 @@ def draw_space(results: Mapping[str, Any], folder: Path) -> list[Path]:
         return save_figure(figure, folder / NAME)
 
 
-def _scatter(axes: Axes, rows: Rows, in_set: set[str], colour: str, mark: str, label: str) -> None:
-    x = [row["widening"] for row in rows]
-    gains = [-row["mean"] for row in rows]
-    for row, at, gain in zip(rows, x, gains, strict=True):
+def _places(rows: Rows) -> dict[str, float]:
+    """Where each schedule stands from left to right; those that are equally wide stand beside each other."""
+    alike: dict[float, list[str]] = {}
+    for row in rows:
+        alike.setdefault(round(float(row["widening"]), 6), []).append(row["name"])
+    return {
+        name: at + APART * (k - (len(names) - 1) / 2) for at, names in alike.items() for k, name in enumerate(names)
+    }
+
+
+def _scatter(
+    axes: Axes, rows: Rows, places: Mapping[str, float], in_set: set[str], colour: str, mark: str, label: str
+) -> None:
+    for row in rows:
+        at, gain = places[row["name"]], -row["mean"]
         if row["low"] is not None:
             axes.plot([at, at], [-row["high"], -row["low"]], color=colour, lw=0.8, alpha=0.35, zorder=1)
         face = colour if row["name"] in in_set else "none"
@@ -58,13 +72,13 @@ def _named(results: Mapping[str, Any]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name]
 
 
-def _label(axes: Axes, rows: Rows, names: Sequence[str]) -> None:
+def _label(axes: Axes, rows: Rows, places: Mapping[str, float], names: Sequence[str]) -> None:
     """Names above and below in turn, from left to right, so that neighbours do not cover each other."""
-    named = sorted((row for row in rows if row["name"] in names), key=lambda row: float(row["widening"]))
+    named = sorted((row for row in rows if row["name"] in names), key=lambda row: places[row["name"]])
     for k, row in enumerate(named):
         axes.annotate(
             row["name"],
-            (row["widening"], -row["mean"]),
+            (places[row["name"]], -row["mean"]),
             xytext=(0, 10 if k % 2 == 0 else -18),
             textcoords="offset points",
             ha="center",

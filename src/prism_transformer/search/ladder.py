@@ -29,6 +29,9 @@ LENGTHS = (1 / 4, 1 / 2, 1.0)
 FRESH_SEEDS = 1_000_000
 """Added to the recipe's seed for the final comparison; no search has that many seeds."""
 
+SPARE = 0.9
+"""of what is left may be planned for the final comparison: a budget that ends early costs whole pairs"""
+
 
 class RunId(NamedTuple):
     """One training, the same in every process: no two rounds share a seed."""
@@ -85,8 +88,12 @@ class Ladder:
                 return following
         return None
 
-    def final(self, rounds: Sequence[Judged], recommended: str) -> Round:
-        """The comparison of the winner, the recommended schedule, uniform, the best wider uniform and prism."""
+    def final(self, rounds: Sequence[Judged], recommended: str, left: float, prices: Prices) -> Round:
+        """The comparison of the winner, the recommended schedule, uniform, the best wider uniform and prism.
+
+        With the seeds of the settings, or up to twice as many where what is `left` of the budget carries them: fixed
+        here, before any of its runs.
+        """
         names = order([each.name for each in self.candidates], rounds)
         by_name = {each.name: each for each in self.candidates}
         wider = next((n for n in names if by_name[n].is_uniform and n != BASELINE and _finished(n, rounds)), None)
@@ -95,7 +102,9 @@ class Ladder:
         wanted = (BASELINE, recommended, winner, wider, prism)
         schedules = tuple(dict.fromkeys(name for name in wanted if name))
         first = self.first_seed + FRESH_SEEDS
-        seeds = tuple(range(first, first + self.settings.final_seeds))
+        least, one_seed = self.settings.final_seeds, prices.of(self.lengths[-1], len(schedules))
+        carried = int(SPARE * left / one_seed) if math.isfinite(left) else least
+        seeds = tuple(range(first, first + max(least, min(carried, 2 * least))))
         return Round(stage="final", tokens=self.lengths[-1], seeds=seeds, schedules=schedules)
 
     def end_price(self, prices: Prices, count: int | None = None) -> float:

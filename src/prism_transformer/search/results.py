@@ -33,7 +33,7 @@ def analyse(search: Search, state: State) -> dict[str, Any]:
         final = final_comparison(
             state.losses(),
             recommended=state.recommended,
-            planned=search.plan.settings.final_seeds,
+            planned=len(state.current.seeds),
             confidence=search.plan.settings.confidence,
             equivalence=search.plan.settings.equivalence,
             uniforms=[each.name for each in search.candidates if each.is_uniform],

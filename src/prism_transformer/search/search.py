@@ -249,7 +249,7 @@ class Search:
         recommended = None
         if following is None:
             recommended = self.recommendation(not_worse(self.candidates, state.rounds, every)).name
-            following = self.ladder.final(every, recommended)
+            following = self.ladder.final(every, recommended, left, prices)
         value = {"round": to_mapping(following), "judged": to_mapping(judged), "recommended": recommended}
         self.records.decide(number, value)
 

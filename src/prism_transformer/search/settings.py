@@ -23,7 +23,7 @@ class SearchSettings:
     seeds: int = 3
     """Seeds of a round (grid: of the search), the same for every schedule."""
     final_seeds: int = 5
-    """Fresh seeds of the final comparison on the test split."""
+    """Fresh seeds of the final comparison on the test split; up to twice as many where the budget has room."""
     candidates: int | None = None
     """Schedules to begin with, the rest of the space is not looked at; default: as many as the budget can carry."""
     draw: int = 0
