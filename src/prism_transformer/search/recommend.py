@@ -33,7 +33,7 @@ def recommend(
     }
 
     def number(name: str, outcome: str) -> int:
-        return [rule.outcome for rule in rules[name]].count(outcome)
+        return sum(rule.outcome == outcome for rule in rules[name])
 
     names = [each.name for each in in_set]
     fewest = min(number(name, "fail") for name in names)
