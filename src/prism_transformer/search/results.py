@@ -27,7 +27,7 @@ def analyse(search: Search, state: State) -> dict[str, Any]:
     base_heads = search.plan.recipe.model.heads
     rounds = [each for each in state.rounds if each.stage == "search"]
     in_set = not_worse(search.candidates, rounds, state.judged) if any(j.leader for j in state.judged) else []
-    chosen = search.recommendation(in_set) if state.recommended else None
+    choice = search.choice(in_set)
     final = None
     if state.recommended:  # and so the present round is the final one
         final = final_comparison(
@@ -51,8 +51,8 @@ def analyse(search: Search, state: State) -> dict[str, Any]:
         "winner": in_set[0].name if in_set else None,
         "recommended": state.recommended,
         "recommended_heads": str(search.schedule(state.recommended)) if state.recommended else None,
-        "why": chosen.why if chosen else None,
-        "against": list(chosen.against) if chosen else [],
+        "why": choice.why(state.recommended) if state.recommended else None,
+        "against": choice.against(state.recommended) if state.recommended else [],
         "target": search.plan.target,
         "final": final,
         "cost": _cost(search, state),

@@ -29,7 +29,7 @@ from .budget import Budget, Prices, busy_seconds
 from .candidates import Candidate, choose
 from .elimination import Judged, judge_round, not_best
 from .ladder import Ladder, Round, RunId, ladder_of
-from .recommend import Recommendation, recommend
+from .recommend import Choice
 from .settings import SearchSettings
 from .storage import Attempt, Records, open_records, without_password
 
@@ -218,10 +218,10 @@ class Search:
         seconds = busy_seconds(each.interval(time.time()) for each in attempts)
         return replace(prices, speed=work / seconds) if work and seconds else prices
 
-    def recommendation(self, in_set: Sequence[Candidate]) -> Recommendation:
-        """The schedule to take of `in_set`, best first."""
-        return recommend(
-            in_set,
+    def choice(self, in_set: Sequence[Candidate]) -> Choice:
+        """What there is to choose from, of `in_set`, best first."""
+        return Choice(
+            in_set=in_set,
             base_heads=self.plan.recipe.model.heads,
             device=self.plan.target,
             tensor_parallel=self.plan.settings.tensor_parallel,
@@ -248,7 +248,7 @@ class Search:
         following = self.ladder.after(state.rounds, every, left, prices)
         recommended = None
         if following is None:
-            recommended = self.recommendation(not_worse(self.candidates, state.rounds, every)).name
+            recommended = self.choice(not_worse(self.candidates, state.rounds, every)).recommended()
             following = self.ladder.final(every, recommended, left, prices)
         value = {"round": to_mapping(following), "judged": to_mapping(judged), "recommended": recommended}
         self.records.decide(number, value)
