@@ -30,7 +30,16 @@ def test_a_dry_run_says_the_count_and_the_cost_before_anything_is_spent(
     assert "space: 10 legal schedules; 12 are tried, 2 of them references outside of it" in text
     assert "round 1: 36 runs of 512,000 tokens" in text and "end: at the most 25 runs of 2,048,000 tokens" in text
     assert "at 20,000 tokens/s, measured here; budget 2 h 0 min" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(map(len, text.splitlines())) <= 80 and "evaluation:" not in text
+
+
+def test_where_evaluation_takes_much_of_the_time_the_plan_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs of 32,000 to 128,000 tokens with a validation split of 300,000, of which a token takes a third of one."""
+    code, text = said(capsys, "--dry-run", "--tokens", "128000", "--budget", "2h", "--jobs", "1")
+    told = " ".join(text.split())
+    share = int(told.split("evaluation: ")[1].split("%")[0])
+    assert code == 0 and 100 / 228 < share / 100 < 100 / 132  # of the longest runs alone, and of the shortest
+    assert "tokens with each run; a smaller --held-out-bytes leaves more for training" in told
 
 
 def test_a_grid_prints_its_count_tokens_and_hours(capsys: pytest.CaptureFixture[str]) -> None:
