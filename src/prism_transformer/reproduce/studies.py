@@ -21,7 +21,7 @@ from ..files import STUDY
 from ..settings import to_mapping
 from ..study.arms import Arm
 from ..study.folder import Study
-from ..study.plan import RunKey, StudySettings, order_runs
+from ..study.plan import RunKey, StudySettings, planned_runs
 from ..study.planning import check_plan
 from ..training.recipe import Recipe
 from ..training.recipe_files import RecipeFile
@@ -47,9 +47,7 @@ class PlannedStudy:
 
     @property
     def runs(self) -> list[RunKey]:
-        rates = self.settings.lr or (self.recipe.optimizer.lr,)
-        first = self.recipe.training.seed
-        return order_runs([arm.name for arm in self.arms], range(first, first + self.settings.seeds), rates)
+        return planned_runs(self.recipe, self.settings, self.arms)
 
     def run_recipe(self, run: RunKey) -> Recipe:
         arm = next(arm for arm in self.arms if arm.name == run.arm)

@@ -16,7 +16,7 @@ from ..training.saving import checkpoint_bytes, kept_checkpoints
 from ..training.text import MOST_EPOCHS
 from ..wording import count
 from .arms import Arm
-from .plan import StudySettings, order_runs, planned_tokens
+from .plan import StudySettings, planned_runs, planned_tokens
 from .statistics import detectable_difference, look_alpha
 
 EVALUATION_COST = 1 / 3
@@ -110,13 +110,12 @@ def estimate(
     look: int = 1,
 ) -> Estimate:
     """The figures of a study of `arms`. `text` has the tokens of each split, and nothing where they are not known."""
-    rates = settings.lr or (recipe.optimizer.lr,)
-    runs = order_runs([arm.name for arm in arms], range(settings.seeds), rates)
+    runs = planned_runs(recipe, settings, arms)
     parameters = recipe.model.cost(vocab_size).parameters
     return Estimate(
         arms=len(arms),
         seeds=settings.seeds,
-        rates=len(rates),
+        rates=len(settings.lr) or 1,
         runs=len(runs),
         jobs=jobs,
         parameters=parameters,

@@ -20,7 +20,7 @@ from ..training.metrics import DOCUMENTS, METRICS, read_metrics
 from ..training.recipe import Recipe
 from .arms import Arm
 from .measured import ArmInfo, Documents, Endpoint, Evaluation, Role, RunResult, Status
-from .plan import RunKey, StudySettings, order_runs
+from .plan import RunKey, StudySettings, planned_runs
 from .study_file import StudyFile, read_study_file, write_study_file
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Study:
     @property
     def runs(self) -> list[RunKey]:
         """Every run in the order of training."""
-        return order_runs([arm.name for arm in self.arms], self.seeds, self.rates)
+        return planned_runs(self.file.recipe, self.file.study, self.arms)
 
     def open_corpus(self) -> Corpus:
         """The prepared text. Raises InputError where it is not the one that the study began with."""

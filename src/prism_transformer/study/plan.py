@@ -76,6 +76,12 @@ def order_runs(arms: Sequence[str], seeds: Sequence[int], rates: Sequence[float]
     return runs
 
 
+def planned_runs(recipe: Recipe, settings: StudySettings, arms: Sequence[Arm]) -> list[RunKey]:
+    """Every run of a study, in the order of training; its seeds begin with the recipe's."""
+    first, rates = recipe.training.seed, settings.lr or (recipe.optimizer.lr,)
+    return order_runs([arm.name for arm in arms], range(first, first + settings.seeds), rates)
+
+
 def planned_tokens(arms: Sequence[Arm], recipe: Recipe, runs: Sequence[RunKey]) -> int:
     """Tokens of training of all `runs`."""
     by_name = {arm.name: arm for arm in arms}
