@@ -16,6 +16,7 @@ from prism_transformer.files import (
     path_from,
     read_json,
     refuse_foreign,
+    settle,
     size_text,
     verify,
     write_json,
@@ -35,6 +36,16 @@ def test_text_is_written_and_replaced(tmp_path):
         write_text(path, text)
         assert path.read_text(encoding="utf-8") == text
     assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="others read by rights of another kind")
+def test_a_new_folder_s_files_are_as_readable_as_the_folder(tmp_path):
+    (tmp_path / "below").mkdir()
+    for name in ("weights", "below/text"):
+        (tmp_path / name).touch(mode=0o600)
+    tmp_path.chmod(0o750)
+    settle(tmp_path)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("weights", "below/text")] == [0o640, 0o640]
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

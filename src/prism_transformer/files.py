@@ -119,3 +119,16 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def settle(folder: Path) -> None:
+    """A new folder before it takes its name: every file on the disk, and as readable as the folder itself.
+
+    safetensors leaves what it writes to its owner alone, who may not be the one that serves the model.
+    """
+    mode = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode)
+            sync_file(path)
+    sync_folder(folder)

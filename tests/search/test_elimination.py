@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from prism_transformer.search.elimination import Judged, judge_round, not_best, order, round_alpha
+from prism_transformer.search.elimination import Judged, judge_round, order, round_alpha, shown_worse
 from prism_transformer.settings import from_mapping, to_mapping
 
 SEARCHES = 400
@@ -48,8 +48,8 @@ def test_the_baseline_may_come_back_with_longer_runs() -> None:
     """Behind at a quarter of the tokens and in front of all at half of them: the word of the first round is gone."""
     early = judge({"uniform": [4.2, 4.3, 4.1], "a": [4.0, 4.1, 3.9001]})
     late = judge({"uniform": [3.5, 3.6, 3.4], "a": [3.8, 3.9, 3.7001]}, number=2)
-    assert not_best([early]) == {"uniform"}
-    assert not_best([early, late]) == {"a"}
+    assert shown_worse([early]) == {"uniform"}
+    assert shown_worse([early, late]) == {"a"}
 
 
 def test_a_schedule_far_behind_is_dropped_and_the_baseline_never() -> None:
@@ -66,7 +66,7 @@ def test_a_schedule_far_behind_is_dropped_and_the_baseline_never() -> None:
 def test_uniform_is_told_as_worse_and_goes_on() -> None:
     losses = {"uniform": [4.0, 4.1, 4.2], "a": [3.0, 3.1001, 3.2], "b": [3.0, 3.1002, 3.1999]}
     found = judge(losses)
-    assert not found.dropped and not_best([found]) == {"uniform"} and found.standings["uniform"].is_worse
+    assert not found.dropped and shown_worse([found]) == {"uniform"} and found.standings["uniform"].is_worse
 
 
 def test_the_leader_is_one_that_may_be_chosen() -> None:

@@ -31,7 +31,7 @@ def test_the_final_interval_covers_the_truth_although_the_winner_looks_better_th
         naive += bool(interval.low < 0 < interval.high)
         fresh = losses(rng, ["uniform", winner])
         entry = final_comparison(
-            fresh, recommended=winner, planned=SEEDS, confidence=0.95, equivalence=0.0, uniforms=["uniform"]
+            fresh, chosen=winner, planned=SEEDS, confidence=0.95, equivalence=0.0, uniforms=["uniform"]
         )["differences"][winner]
         final += bool(entry["low"] < 0 < entry["high"])
         said += entry["decision"] != "cannot_tell"

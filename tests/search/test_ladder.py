@@ -70,6 +70,14 @@ def test_nothing_is_dropped_for_want_of_budget() -> None:
     assert rules.after([first], none_dropped, end + 73_727, TOKENS) is None
 
 
+def test_how_far_a_search_comes_that_drops_nothing() -> None:
+    """12 schedules x 3 seeds are 36 runs a round, the end is 25: 97 runs carry two rounds, 132 not quite three."""
+    assert [each.tokens for each in ladder("97 runs").undropped(RUNS)] == [2048, 4096]
+    assert [each.tokens for each in ladder("132 runs").undropped(RUNS)] == [2048, 4096]
+    assert [each.tokens for each in ladder("133 runs").undropped(RUNS)] == [2048, 4096, 8192]
+    assert [each.tokens for each in ladder("96 runs").undropped(RUNS)] == [2048]
+
+
 def test_at_full_length_more_seeds_are_added_and_one_schedule_ends_the_search() -> None:
     rules = ladder()
     whole = Round(stage="search", tokens=8192, seeds=(7, 8, 9), schedules=("uniform", "2x2,4x2"))

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from prism_transformer import search_schedules
 from prism_transformer.search.figure import draw_space
-from prism_transformer.search.results import analyse, final_comparison, verdict
+from prism_transformer.search.results import analyse, final_comparison
 from prism_transformer.search.table import terminal_table
+from prism_transformer.search.verdict import recommended, verdict
 from prism_transformer.search.worker import work
 
 from .made_up import made_up_loss
@@ -82,10 +83,10 @@ LOSSES = {
 }
 
 
-def compared(losses: dict[str, Any], recommended: str = "a") -> dict[str, Any]:
+def compared(losses: dict[str, Any], chosen: str = "a") -> dict[str, Any]:
     return final_comparison(
         losses,
-        recommended=recommended,
+        chosen=chosen,
         planned=3,
         confidence=0.95,
         equivalence=0.001,
@@ -93,7 +94,7 @@ def compared(losses: dict[str, Any], recommended: str = "a") -> dict[str, Any]:
     )
 
 
-def test_the_recommended_schedule_is_judged_alone_and_against_the_wider_uniform() -> None:
+def test_the_chosen_schedule_is_judged_alone_and_against_the_wider_uniform() -> None:
     found = compared(LOSSES)
     assert found["differences"]["a"]["mean"] == pytest.approx(-0.1)
     assert found["to_uniforms"]["uniform-2"]["mean"] == pytest.approx(-0.05, abs=1e-3)
@@ -107,30 +108,47 @@ def test_a_diverged_run_leaves_its_pair_out() -> None:
     assert entry["decision"] == "cannot_tell" and entry["reason"].startswith("a diverged with seed 1")
 
 
+def test_the_last_word_is_what_the_final_comparison_has_shown() -> None:
+    """The chosen one where it is better, else the best of the space that is, else uniform."""
+    final = compared(LOSSES)
+    assert recommended("a", final, ["uniform", "a"]) == "a"
+    alike = {
+        seed: loss + noise for (seed, loss), noise in zip(LOSSES["uniform"].items(), (0.03, -0.03, 0), strict=True)
+    }
+    of_other = compared({**LOSSES, "b": alike}, chosen="b")
+    assert recommended("b", of_other, ["uniform", "a", "b"]) == "a"
+    assert recommended("b", of_other, ["uniform", "b"]) == "uniform"  # a and uniform-2 are outside of the constraints
+    assert recommended("b", None, ["uniform", "b"]) == "b" and recommended(None, None, []) is None
+
+
 def test_uniform_itself_may_be_what_is_recommended() -> None:
-    found = compared(LOSSES, recommended="uniform")
+    found = compared(LOSSES, chosen="uniform")
     assert "uniform" not in found["differences"] and found["differences"]["uniform-2"]["decision"] == "lower"
     results = {
-        "winner": "uniform", "recommended": "uniform", "recommended_heads": "4x3", "set": ["uniform"], "why": "because",
-        "against": [], "final": found, "confidence": 0.95, "space": 56,
+        "winner": "uniform", "chosen": "uniform", "chosen_heads": "4x3", "set": ["uniform"], "why": "because",
+        "recommended": "a", "recommended_heads": "2x3", "against": [], "final": found, "confidence": 0.95, "space": 56,
         "ranking": [{"name": name, "tokens": 1000, "in_space": True} for name in ("uniform", "a")],
     }  # fmt: skip
     said = " ".join(verdict(results))
     assert "Of 2 schedules tried (56 are legal) uniform alone was not shown to be worse, at 1,000 tokens a run." in said
-    assert "Shown to be better than uniform in the final comparison: a and uniform-2." in said
+    assert "Chosen for the final comparison: uniform (4x3): because." in said
+    assert said.endswith("Recommended: a (2x3): the final comparison has shown it to be better than uniform.")
     alike = {
         seed: loss + noise for (seed, loss), noise in zip(LOSSES["uniform"].items(), (0.03, -0.03, 0), strict=True)
     }
-    results["final"] = compared({**LOSSES, "a": alike, "uniform-2": alike}, recommended="uniform")
-    assert "has shown no schedule to be better than uniform: nothing speaks for leaving it" in " ".join(
-        verdict(results)
+    results |= {"final": compared({**LOSSES, "a": alike}, chosen="uniform"), "recommended": "uniform"}
+    assert (
+        verdict(results)[-1] == "Keep uniform, or leave the constraints: uniform-2 was shown to be better than uniform."
     )
+    results["final"] = compared({**LOSSES, "a": alike, "uniform-2": alike}, chosen="uniform")
+    assert verdict(results)[-1] == "Keep uniform: the final comparison has shown no schedule to be better."
 
 
 def test_a_budget_that_ended_before_the_final_comparison_is_told() -> None:
     found = compared({name: {0: of[0]} for name, of in LOSSES.items()})
     results = {
-        "winner": "a", "recommended": "a", "recommended_heads": "a", "set": ["a", "b"], "why": "because",
+        "winner": "a", "chosen": "a", "chosen_heads": "a", "recommended": "a", "recommended_heads": "a",
+        "set": ["a", "b"], "why": "because",
         "against": ["a rule"], "final": found, "confidence": 0.95, "space": 56,
         "ranking": [{"name": name, "tokens": 1000, "in_space": True} for name in ("a", "b", "c")],
     }  # fmt: skip

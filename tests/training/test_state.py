@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from prism_transformer import files
 from prism_transformer.errors import InputError, RunError
 from prism_transformer.files import checksums, read_json, verify
 from prism_transformer.training import state
@@ -177,15 +178,16 @@ def test_a_million_steps_are_newer_than_less(tmp_path, parts):
 def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, parts, monkeypatch):
     """A power failure may keep a rename and lose what was written before it, unless that was synced."""
     run, events = RunFolder(tmp_path), []
-    sync, rename, write_text = state.sync_file, Path.rename, state.write_text
-    monkeypatch.setattr(state, "sync_file", lambda file: (events.append(file.name), sync(file)))
-    monkeypatch.setattr(state, "sync_folder", lambda folder: events.append("the folder"))
+    sync, rename, write_text = files.sync_file, Path.rename, state.write_text
+    monkeypatch.setattr(files, "sync_file", lambda file: (events.append(file.name), sync(file)))
+    monkeypatch.setattr(files, "sync_folder", lambda folder: events.append("the folder"))
     monkeypatch.setattr(Path, "rename", lambda a, b: (events.append("rename"), rename(a, b)))
     monkeypatch.setattr(state, "write_text", lambda path, text: (events.append(path.name), write_text(path, text)))
     folder = save(run, parts, 4)
     names = sorted(path.name for path in folder.iterdir())
-    assert sorted(events[: len(names)]) == names
-    assert events[len(names) :] == ["the folder", "rename", "latest"]
+    renamed = events.index("rename")
+    assert sorted(events[renamed - 1 - len(names) : renamed - 1]) == names
+    assert events[renamed - 1 : renamed + 2] == ["the folder", "rename", "latest"]
 
 
 def test_a_step_that_is_saved_again_replaces_the_old_one(tmp_path, parts):
@@ -227,7 +229,7 @@ def unwritable(tensors, path) -> None:
         ("save_model", fail_with(OSError(errno.ENOSPC, "No space left on device"))),
         ("save_file", unwritable),
         ("write_json", fail_with(OSError(errno.ENOSPC, "No space left on device"))),
-        ("sync_file", fail_with(OSError(errno.EIO, "Input/output error"))),
+        ("settle", fail_with(OSError(errno.EIO, "Input/output error"))),
         ("write_text", fail_with(OSError(errno.ENOSPC, "No space left on device"))),
     ],
 )

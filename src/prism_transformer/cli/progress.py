@@ -171,6 +171,12 @@ class SearchProgress(_Live):
             left = len(judged.standings) - len(judged.dropped)
             takes = f"; to be dropped takes about {judged.drops_from:.3f} nats behind it" if judged.drops_from else ""
             self.say(f"round {number}: {len(judged.dropped)} dropped, {left} left, led by {judged.leader}{takes}")
+            if state.current.stage == "final" and number == len(state.judged):
+                current = state.current
+                self.say(
+                    f"no further round: the final comparison of {', '.join(current.schedules)} follows, "
+                    f"{len(current.seeds)} fresh seeds of {current.tokens:,} tokens"
+                )
         self._rounds = len(state.judged)
         runs = state.current.runs
         ended = sum(run in self._told for run in runs)

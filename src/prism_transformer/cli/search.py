@@ -14,7 +14,7 @@ from ..search.begin import Priced, check, describe, join_search, open_search, pr
 from ..search.schedules import conclude, require_optuna, run_search
 from ..search.settings import SearchSettings
 from ..study.planning import text_size
-from ..training.recipe import ModelSettings, Recipe, with_model
+from ..training.recipe import ModelSettings, Recipe, with_model, with_training
 from ..training.recipe_files import RecipeFile
 from .options import Switch, given_options
 from .progress import SearchProgress
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     recipe = chosen_recipe(options)
     check(recipe, options.search)
     if options.dry_run:
-        _show_plan(recipe, options)
+        _show_plan(recipe, options, needs_text="--data" in given_options(argv))
         return 0
     require_optuna()
     with SearchProgress() as progress:
@@ -99,6 +99,7 @@ def _run(found: "Search", options: SearchOptions, progress: SearchProgress) -> i
 
 def _defaults(file: RecipeFile) -> SearchOptions:
     recipe = with_model(file.recipe, schedule=ModelSettings().schedule)
+    recipe = with_training(recipe, evaluations=1)  # a search reads the loss at the end of a run alone
     return SearchOptions(**recipe_options(recipe), recipe=file.name)
 
 
@@ -114,9 +115,11 @@ def _refuse_settings(argv: list[str], join: str) -> None:
         raise InputError(f"{' '.join(astray)}: a search that is joined {has}; leave them out")
 
 
-def _show_plan(recipe: Recipe, options: SearchOptions) -> None:
+def _show_plan(recipe: Recipe, options: SearchOptions, *, needs_text: bool) -> None:
     size = vocab_size(recipe)
     text, problems = text_size(recipe, size)
+    if needs_text and problems:
+        raise InputError(problems)
     validation = text.get("validation")
     priced = price(recipe, options.search, vocab_size=size, validation_tokens=validation, jobs=options.jobs)
     for problem in problems:

@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from ..errors import InputError, RunError
-from ..files import sync_file, sync_folder
+from ..files import settle, sync_folder
 
 
 @contextmanager
@@ -21,8 +21,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        for file in (path for path in temporary.rglob("*") if path.is_file()):
-            sync_file(file)
+        settle(temporary)
         if folder.exists():
             folder.rmdir()
         temporary.rename(folder)

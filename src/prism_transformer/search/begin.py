@@ -117,11 +117,16 @@ def describe(priced: Priced, settings: SearchSettings) -> list[str]:
     """The plan in sentences."""
     ladder, prices, budget = priced.ladder, priced.prices, priced.ladder.budget
     outside = sum(not each.in_space for each in ladder.candidates)
-    beside = f", {outside} of them references outside of it" if outside else ""
-    lines = [f"space: {count(priced.space_size, 'legal schedule')}; {len(ladder.candidates):,} are tried{beside}"]
+    inside = len(ladder.candidates) - outside
+    tried = "all are tried" if inside == priced.space_size else f"{inside:,} are tried, drawn from them"
+    beside = f"; beside them {count(outside, 'reference')} outside of it" if outside else ""
+    lines = [f"space: {count(priced.space_size, 'legal schedule')}, {tried}{beside}"]
     for k, (tokens, runs) in enumerate(ladder.planned(), start=1):
         which = "round 1" if k == 1 else f"round {k}, if half are dropped"
         lines.append(f"{which}: {count(runs, 'run')} of {tokens:,} tokens")
+    if settings.method == "halving":
+        last = ladder.undropped(prices)
+        lines.append(f"if none is dropped: round {len(last)} is the last, of {last[-1].tokens:,} tokens a run")
     seconds = replace(prices, unit="seconds")
     lines.append(
         f"end: at the most {ladder.end_price(replace(prices, unit='runs')):.0f} runs of {ladder.lengths[-1]:,} tokens, "

@@ -151,7 +151,7 @@ def _differences(table: Array, row: int, confidence: float) -> _Paired:
     return _Paired(mean, error, pooled / math.sqrt(seeds), freedom, excludes_zero.tolist())
 
 
-def not_best(judged: Sequence[Judged]) -> set[str]:
+def shown_worse(judged: Sequence[Judged]) -> set[str]:
     """What was dropped, and the baseline where the last round that had a leader has shown it to be worse.
 
     An earlier round's word on the baseline does not count: it goes on, and a longer run may turn the order round.

@@ -68,7 +68,7 @@ def _scatter(
 
 def _named(results: Mapping[str, Any]) -> list[str]:
     """The schedules that carry their name: few, so that the names can be read."""
-    names = [results["recommended"], results["winner"], results["baseline"], "prism"]
+    names = [results["recommended"], results["chosen"], results["winner"], results["baseline"], "prism"]
     return [name for name in dict.fromkeys(names) if name]
 
 

@@ -18,7 +18,7 @@ from ..study.plan import order_runs
 from ..training.recipe import Recipe
 from .budget import Budget, Prices
 from .candidates import BASELINE, PRISM, Candidate
-from .elimination import Judged, not_best, order
+from .elimination import Judged, order, shown_worse
 from .settings import SearchSettings
 
 Stage = Literal["search", "final"]
@@ -77,7 +77,9 @@ class Ladder:
         """The next round of the search, where `left` is what remains of the budget; None where the search has ended."""
         dropped = set[str]().union(*(each.dropped for each in judged))
         names = [name for name in rounds[-1].schedules if name not in dropped]
-        chosen_from = [each for each in self.candidates if each.in_space and each.name in set(names) - not_best(judged)]
+        chosen_from = [
+            each for each in self.candidates if each.in_space and each.name in set(names) - shown_worse(judged)
+        ]
         if self.settings.method == "grid" or judged[-1].leader is None or len(chosen_from) < 2:
             return None
         rung = self.lengths.index(rounds[-1].tokens)
@@ -87,6 +89,17 @@ class Ladder:
             if prices.of(length, len(following.runs)) <= left - self.end_price(prices):
                 return following
         return None
+
+    def undropped(self, prices: Prices) -> list[Round]:
+        """The rounds of a search that drops nothing."""
+        rounds, left = [self.first()], self.budget.amount
+        nothing = Judged(seeds=(), leader=rounds[0].schedules[0], standings={})
+        while True:
+            left -= prices.of(rounds[-1].tokens, len(rounds[-1].runs))
+            following = self.after(rounds, [nothing] * len(rounds), left, prices)
+            if following is None:
+                return rounds
+            rounds.append(following)
 
     def final(self, rounds: Sequence[Judged], recommended: str, left: float, prices: Prices) -> Round:
         """The comparison of the winner, the recommended schedule, uniform, the best wider uniform and prism.

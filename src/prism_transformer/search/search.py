@@ -27,7 +27,7 @@ from ..study.arms import Arm, is_arm_name
 from ..training.recipe import Recipe, with_training
 from .budget import Budget, Prices, busy_seconds
 from .candidates import Candidate, choose
-from .elimination import Judged, judge_round, not_best
+from .elimination import Judged, judge_round, shown_worse
 from .ladder import Ladder, Round, RunId, ladder_of
 from .recommend import Choice
 from .settings import SearchSettings
@@ -248,16 +248,16 @@ class Search:
         following = self.ladder.after(state.rounds, every, left, prices)
         recommended = None
         if following is None:
-            recommended = self.choice(not_worse(self.candidates, state.rounds, every)).recommended()
+            recommended = self.choice(best_set(self.candidates, state.rounds, every)).recommended()
             following = self.ladder.final(every, recommended, left, prices)
         value = {"round": to_mapping(following), "judged": to_mapping(judged), "recommended": recommended}
         self.records.decide(number, value)
 
 
-def not_worse(candidates: Sequence[Candidate], rounds: Sequence[Round], judged: Sequence[Judged]) -> list[Candidate]:
+def best_set(candidates: Sequence[Candidate], rounds: Sequence[Round], judged: Sequence[Judged]) -> list[Candidate]:
     """The schedules of the space that were not shown to be worse than the best, best first."""
     last = rounds[len(judged) - 1].schedules
-    behind = not_best(judged)
+    behind = shown_worse(judged)
     standing = next(each.standings for each in reversed(judged) if each.leader)
 
     def loss(candidate: Candidate) -> float:

@@ -145,14 +145,27 @@ def apply_budget(
 
 
 def choose_recipe(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The largest candidate whose plan fits its budget (30 minutes where none is given)."""
+    """The largest candidate whose plan fits its budget (30 minutes where none is given).
+
+    One that the options make impossible does not fit; where they do so to all, raises InputError with the first's
+    problems.
+    """
     from .speed import matrix_peak  # imports torch: only where something is measured
 
-    ordered = sorted(candidates, key=lambda each: -each.recipe.model.cost(each.vocab_size).parameters)
+    arms: dict[int, Sequence[Arm]] = {}
+    errors: list[InputError] = []
+    for each in candidates:
+        try:
+            arms[id(each)] = check_plan(each.recipe, each.settings)
+        except InputError as error:
+            errors.append(error)
+    if not arms:
+        raise errors[0]
+    possible = [each for each in candidates if id(each) in arms]
+    ordered = sorted(possible, key=lambda each: -each.recipe.model.cost(each.vocab_size).parameters)
     budget = parse_duration(candidates[0].settings.budget or DEFAULT_BUDGET)
 
     def of(candidate: Candidate) -> Estimator:
-        arms = check_plan(candidate.recipe, candidate.settings)
-        return estimator(arms, vocab_size=candidate.vocab_size)
+        return estimator(arms[id(candidate)], vocab_size=candidate.vocab_size)
 
     return largest_that_fits(ordered, budget, of, peak=matrix_peak(candidates[0].recipe.device))

@@ -39,8 +39,7 @@ from ..files import (
     RECIPE,
     checksums,
     read_json,
-    sync_file,
-    sync_folder,
+    settle,
     verify,
     write_json,
     write_text,
@@ -170,9 +169,7 @@ class RunFolder:
             sums = checksums([temporary / OPTIMIZER, temporary / IDENTITY])
             of = {"recipe": to_mapping(origin.recipe), **origin.text()}
             write_json(temporary / STATE, {**asdict(position), "of": of, "sha256": sums})
-            for file in temporary.iterdir():
-                sync_file(file)
-            sync_folder(temporary)
+            settle(temporary)
             shutil.rmtree(final, ignore_errors=True)  # a step that is trained again after an edit of `latest`
             temporary.rename(final)
             write_text(self.checkpoints / LATEST, name)
