@@ -15,7 +15,7 @@ _HOME = {
     "compare": ".study.compare",
     "evaluate": ".evaluation.evaluate",
     "attention_distance": ".evaluation.attention",
-    "search_schedules": ".search.schedules",
+    "search_schedules": ".search.run",
 }
 
 __all__ = [

@@ -92,7 +92,7 @@ def test_a_dry_run_shows_what_a_run_takes_and_writes_nothing(
     lines = capsys.readouterr().out.splitlines()
     # 257 x 16 + 2 (4 x 16² + 3 x 16 x 42 + 2 x 16) + 16, with SwiGLU's floor(8 x 16 / 3) = 42
     assert lines[0] == "10.27K parameters, heads per layer 1x1,4x1, head dims 16, 4"
-    assert lines[1] == "640 tokens in 10 steps of 64: 1 micro-batches of 4 x 16"
+    assert lines[1] == "640 tokens in 10 steps of 64: 1 micro-batch of 4 x 16"
     assert list(in_empty_folder.iterdir()) == []
 
 

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from prism_transformer.errors import InputError
 from prism_transformer.study import budget, speed
 from prism_transformer.study.arms import parse_arms
-from prism_transformer.study.budget import fit_budget
+from prism_transformer.study.budget import Candidate, fit_budget
 from prism_transformer.study.context import plan_rows
 from prism_transformer.study.estimate import Speed
 from prism_transformer.study.plan import StudySettings
-from prism_transformer.study.planning import estimator, first_speed, plan_of
+from prism_transformer.study.planning import choose_recipe, estimator, first_speed, plan_of
 from prism_transformer.study.results import analyse
-from prism_transformer.training.recipe import Recipe
+from prism_transformer.training.recipe import Recipe, with_model, with_training
 
 from .conftest import Begin
 
@@ -52,6 +53,20 @@ def test_the_text_is_looked_at_once_however_many_plans_are_tried(tiny: Recipe, m
     of = estimator(parse_arms(["prism"], tiny.model), vocab_size=257)
     _, settings = fit_budget(tiny, StudySettings(budget="1h", jobs=1), 3600.0, of)
     assert settings.seeds == 10 and len(looks) == 1
+
+
+def test_a_recipe_that_the_options_make_impossible_does_not_fit(tiny: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer tokens than one step of the larger one; where no recipe can, the first one's reason is told."""
+    monkeypatch.setattr(speed, "training_speed", lambda *_, **__: Speed(1e6, "measured here"))
+    monkeypatch.setattr(speed, "matrix_peak", lambda *_: 1e15)
+    large = with_training(with_model(tiny, d_model=32), tokens_per_step=128)
+    settings = StudySettings(jobs=1)
+    few = [Candidate(each, with_training(each, tokens=64), settings, 257) for each in (large, tiny)]
+    found = choose_recipe(few)
+    assert found is not None and found.label is tiny
+    none = [Candidate(each, with_training(each, tokens=32), settings, 257) for each in (large, tiny)]
+    with pytest.raises(InputError, match="less than one step of 128 tokens"):
+        choose_recipe(none)
 
 
 def test_what_happened_is_not_said_in_words_of_the_plan(begin: Begin, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ..settings import from_mapping
 from ..study.arms import Arm
 from ..study.budget import Candidate
 from ..study.compare import conclude, open_study
-from ..study.estimate import Estimate, check_disk, describe, duration, text_sentences
+from ..study.estimate import Estimate, check_disk, describe, duration, parse_duration, text_sentences
 from ..study.folder import Study
 from ..study.plan import StudySettings
 from ..study.planning import DEFAULT_BUDGET, apply_budget, check_plan, choose_recipe, estimator, text_problems
@@ -137,9 +137,10 @@ def _parse(argv: list[str]) -> Compare:
     chosen = choose_recipe(candidates)
     options = chosen.label if chosen else over(SMALLEST, _defaults_without_text)
     budget = options.study.budget or DEFAULT_BUDGET
-    why = f"the largest that fits {budget} and the text"
+    within = duration(parse_duration(budget))
+    why = f"the largest that fits {within} and the text"
     if not chosen:
-        why = f"the smallest: none fits {budget} with at most {MOST_EPOCHS} epochs of the text"
+        why = f"the smallest: none fits {within} with at most {MOST_EPOCHS} epochs of the text"
     print(f"recipe: {options.recipe}, {why}", file=sys.stderr)
     return replace(options, out=options.out or DEFAULT_OUT, study=replace(options.study, budget=budget))
 

@@ -78,7 +78,7 @@ class CompareProgress(_Live):
         self._told: set[Any] = set()
         self._started = time.monotonic()
         self._has_loss: bool | None = None
-        self._begun_at = 0
+        self._begun_at = self._left = 0
         self._study: Study | None = None
         self._plan: Estimate | None = None
 
@@ -86,7 +86,9 @@ class CompareProgress(_Live):
         """The text is prepared and the runs are known: say the plan of what is left to train."""
         self._study, self._plan = study, plan_of(study, study.open_corpus())
         self._bar.update(self._task, total=self._plan.tokens)
-        if any(study.status(run) == "pending" for run in study.runs):
+        self._told = {run for run in study.runs if study.status(run) != "pending"}
+        self._left = len(study.runs) - len(self._told)
+        if self._left:
             for line in describe(self._plan):
                 self.say(line)
             if calibrating := sum(arm.role.startswith("calibration") for arm in study.arms):
@@ -96,7 +98,7 @@ class CompareProgress(_Live):
         """The first steps of training are the measurement."""
         if self._study and self._plan and self._plan.speed is None and (speed := first_speed(self._study)):
             self._plan = self._plan.at(speed)
-            self.say(time_sentence(self._plan) or "")
+            self.say(time_sentence(self._plan.of_runs(self._left)) or "")
 
     def _time_left(self, progress: StudyProgress) -> str:
         """By what this command has trained so far; nothing before it is known, or at the end."""

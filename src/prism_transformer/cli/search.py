@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ..errors import InputError
 from ..search.begin import Priced, check, describe, join_search, open_search, price
-from ..search.schedules import conclude, require_optuna, run_search
+from ..search.run import conclude, require_optuna, run_search
 from ..search.settings import SearchSettings
 from ..study.planning import text_size
 from ..training.recipe import ModelSettings, Recipe, with_model, with_training

@@ -175,7 +175,8 @@ def _dry_run(recipe: Recipe, options: Train) -> int:
     print(f"{short(cost.parameters)} parameters, heads per layer {schedule}, head dims {dims}")
     print(
         f"{recipe.trained_tokens:,} tokens in {recipe.steps:,} steps of {recipe.training.tokens_per_step:,}: "
-        f"{recipe.accumulation(options.ranks)} micro-batches of {recipe.training.micro_batch} x {recipe.model.context}"
+        f"{count(recipe.accumulation(options.ranks), 'micro-batch')} of {recipe.training.micro_batch} x "
+        f"{recipe.model.context}"
     )
     _print_fit(fitting)
     print()

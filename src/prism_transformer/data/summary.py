@@ -101,7 +101,7 @@ def manifest_lines(manifest: Manifest) -> list[str]:
         f"        most frequent: {frequent}",
     ]
     if counts.documents_cut:
-        lines.append(f"split: documents too long for one side, and so cut: {counts.documents_cut:,}")
+        lines.append(f"split: {count(counts.documents_cut, 'document')} too long for one split, so cut into parts")
     if manifest.settings.get("tokenizer") == "bpe" and rows < manifest.settings["vocab_size"]:
         lines.append(f"warning: so little text gives {rows:,} ids, not {manifest.settings['vocab_size']:,}")
     if unknown > WARN_SHARE:

@@ -34,7 +34,10 @@ on the left."""
 
 _SERVE = """```
 vllm serve {folder} --trust-remote-code --model-impl transformers
-```"""
+```
+
+vLLM 0.32.0 wrote the same greedy tokens for such a model through its class `LLM`, on a CPU; `vllm serve` was not
+tried."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def _how_it_was_trained(loaded: LoadedModel) -> list[str]:
     lines = [
         f"- step {loaded.step:,} of seed {settings.get('seed')}, {settings.get('tokens_per_step'):,} tokens a step, "
         f"peak learning rate {optimizer.get('lr')} ({optimizer.get('lr_schedule')})",
-        f"- text: {_text_of(loaded)}",
+        f"- {loaded.step * settings.get('tokens_per_step', 0):,} tokens, of a text of {_text_of(loaded)}",
         "- before each document stood end-of-text, and the tokenizer here puts it before each text",
     ]
     if "val_loss" in training.final:

@@ -74,8 +74,8 @@ def _legend(results: Mapping[str, Any]) -> str:
     ]
     if results["drops_from"]:
         lines.append(
-            f"The last round drops from about {plain(results['drops_from'])} nats behind the best on, more where pairs "
-            "spread more: closer ones cannot be told from it."
+            f"The last round dropped what lay more than about {plain(results['drops_from'])} nats behind the best; "
+            "what is closer cannot be told from it."
         )
     if any(not row["in_space"] for row in results["ranking"]):
         lines.append("* a reference outside of the constraints: measured, never chosen.")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from prism_transformer.errors import Stopped
-from prism_transformer.search import schedules
-from prism_transformer.search.schedules import run_search
+from prism_transformer.search import run as run_module
+from prism_transformer.search.run import run_search
 from prism_transformer.search.search import STORAGE_VARIABLE
 
 SECRET = "postgresql+psycopg://me:secret@host/db"
@@ -39,7 +39,7 @@ class FakeWorkers:
 
 @pytest.fixture
 def workers(monkeypatch: pytest.MonkeyPatch) -> type[FakeWorkers]:
-    monkeypatch.setattr(schedules, "Workers", FakeWorkers)
+    monkeypatch.setattr(run_module, "Workers", FakeWorkers)
     monkeypatch.setattr(FakeWorkers, "stopped_by", None)
     monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
     return FakeWorkers
