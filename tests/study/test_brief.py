@@ -39,7 +39,7 @@ def test_a_study_that_stands(study):
     assert (found.runs, found.done, found.diverged, len(found.running), found.waiting) == (4, 1, 1, 0, 2)
     assert found.remaining_seconds is None
     lines = brief_lines(found, study.folder, datetime(2026, 1, 1, 12))
-    assert lines[0] == "study tiny: 1 of 4 runs done, 1 diverged"
+    assert lines[0] == f"study {study.folder.name} (recipe tiny): 1 of 4 runs done, 1 diverged"
     assert "nothing runs: go on with prism compare --out" in lines[-1]
 
 
@@ -86,7 +86,7 @@ def test_the_command(study, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     before = sorted(path.name for path in study.folder.iterdir())
     assert main(["report", str(study.folder), "--brief"]) == 0
-    assert capsys.readouterr().out.startswith("study tiny: 1 of 4 runs done, 1 diverged\n")
+    assert "(recipe tiny): 1 of 4 runs done, 1 diverged\n" in capsys.readouterr().out
     assert main(["report", str(study.folder), "--brief", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["waiting"] == 2
     assert sorted(path.name for path in study.folder.iterdir()) == before  # nothing was judged or written

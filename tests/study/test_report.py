@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from prism_transformer.study.attention import analyse_attention, write_attention
-from prism_transformer.study.measured import ArmInfo, RunResult
+from prism_transformer.study.measured import ArmInfo, Documents, RunResult
 from prism_transformer.study.report import write_report
 from prism_transformer.study.results import analyse, write_results
 from prism_transformer.study.zero_shot import write_zero_shot
@@ -145,6 +145,49 @@ def test_little_is_known_and_names_are_odd(tmp_path: Path, primary: str | None, 
 def test_no_run_has_finished(tmp_path: Path) -> None:
     losses = [run(arm, 0, None, status="pending") for arm in BARE]
     assert "the study is not finished" in report(tmp_path, _bare(losses, "<b>&$x_1$", 1)).text
+
+
+def test_speeds_that_mean_nothing_give_no_estimate_at_equal_time(tmp_path: Path) -> None:
+    results = analyse(arms(), runs(5), endpoint(5))
+    assert "At equal time on this device: an estimate" in report(tmp_path, results).text
+    results["arms"]["uniform, other initial seed"]["relative_speed"] = 1.14
+    text = report(tmp_path, results).text.replace("\u00a0", " ")
+    card = text[text.index("At equal tokens: the verdict") : text.index("pairs of runs were used")]
+    sentence = (
+        "At equal time on this device Arms with the same heads differ in speed by 14 % here, from other work on the "
+        "machine, so speeds mean little and nothing is said at equal time."
+    )
+    assert sentence in card and "an estimate" not in text and "tokens/s; not trained" not in text
+    rows = re.findall(r"<tr><td>prism</td>.*?</tr>", (tmp_path / "report.html").read_text("utf-8"), re.DOTALL)
+    assert next(row for row in rows if "×" in row).endswith('<td class="n">–</td></tr>')
+
+
+@pytest.mark.parametrize(("documents", "told"), [(1, "1 document,"), (9, "9 documents,"), (10, None)])
+def test_too_few_documents_have_a_sentence_and_no_table(tmp_path: Path, documents: int, told: str | None) -> None:
+    losses = [
+        run(arm, seed, 3.9 + k / 100, documents=Documents([39.0 + k + n for n in range(documents)], [10] * documents))
+        for k, arm in enumerate(("uniform", "prism"))
+        for seed in range(3)
+    ]
+    text = report(tmp_path, analyse(arms(("uniform", "prism")), losses, endpoint(3))).text
+    assert ("This one does" in text) == ("of them lower" in text) == (told is None)
+    assert ("choice matters cannot be known." in text) == (told is not None)
+    assert told is None or f"The validation text has {told} and an interval needs at least 10" in text
+
+
+def test_captions_explain_dashes_and_what_adjusts_p(tmp_path: Path) -> None:
+    text = report(tmp_path, analyse(arms(), runs(5), endpoint(5))).text.replace("\u00a0", " ")
+    assert "uniform, 20 % fewer tokens has a dash: it is uniform on fewer tokens" in text
+    assert "A dash for" not in text
+    # the first look spends 4/5 of 5 %
+    assert "p, adjusted, is held against 5 %: it is p × 1.25, since look 1 may spend only a part" in text
+    assert "judged one by one and corrected for nothing." in text
+
+
+def test_the_figure_of_heads_is_the_study_s_own(tmp_path: Path, results: dict[str, Any]) -> None:
+    text = report(tmp_path, results, {"settings": {"model": {"d_model": 64}}}).text
+    assert "1 head of 64" in text and "4 heads of 16" in text and "256" not in text
+    assert "in an example of d_model 768" in report(tmp_path, results).text
 
 
 def test_several_rates_have_a_table(tmp_path: Path) -> None:

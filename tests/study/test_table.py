@@ -26,6 +26,21 @@ def test_nothing_is_cut_off(width: int) -> None:
         assert word in text
 
 
+@pytest.mark.parametrize("width", range(60, 100, 7))
+def test_a_number_and_its_percent_sign_stay_on_one_line(width: int) -> None:
+    text = shown(analyse(arms(), runs(5), endpoint(5)), width)
+    assert " %" in text and not [line for line in text.splitlines() if line.lstrip().startswith("%")]
+
+
+@pytest.mark.parametrize(("speed", "told"), [(41.0, True), (50.0, False)])
+def test_nothing_is_said_at_equal_time_where_equal_heads_differ_in_speed(speed: float, told: bool) -> None:
+    results = analyse(arms(), runs(5), endpoint(5))
+    results["arms"]["uniform, 20 % fewer tokens"]["relative_speed"] = speed / 40.0
+    text = " ".join(shown(results, 80).split())
+    assert ("At equal time on this device (an estimate" in text) == told
+    assert ("differ in speed by 25 % here" in text) != told
+
+
 def test_a_row_by_hand() -> None:
     losses = {"uniform": [3.3748, 3.3721, 3.3775], "prism": [3.3604, 3.3598, 3.3610]}
     measured = [

@@ -67,6 +67,25 @@ def test_chances_are_those_of_the_confidence(confidence: float, chance: str, wit
     assert f"as {within} of such arms do" in render(Path("nowhere"), results, {}).replace("\u00a0", " ")
 
 
+@pytest.mark.parametrize(("effect", "coarse"), [(0.072, True), (0.08, False)])
+def test_a_null_that_could_not_have_seen_the_known_effect_gets_no_tick(effect: float, coarse: bool) -> None:
+    # the null's differences have sd .0330 and 4 pairs: 1.90 % of 4 nats would be noticed, so 1.80 % not and 2 % would
+    losses = [run("uniform", seed, 4.0) for seed in range(4)]
+    losses += [run("uniform, 20 % fewer tokens", seed, 4.0 + effect, tokens=1_638_400) for seed in range(4)]
+    null = (-0.04, 0.04, 0.01, 0.0)
+    losses += [run("uniform, other initial seed", seed, 4.0 + difference) for seed, difference in enumerate(null)]
+    names = ("uniform", "uniform, 20 % fewer tokens", "uniform, other initial seed")
+    results = analyse(arms(names), losses, endpoint(4, primary=None))
+    found = results["calibration"]
+    assert (found["null_inside"], found["null_coarse"]) == (True, coarse)
+    sizes = "only 1.90 % or more would likely have been noticed, and fewer tokens came out at +1.80 %."
+    assert (sizes in found["text"]) == coarse
+    assert ("Nothing was found where nothing is" in found["text"]) != coarse
+    page = render(Path("nowhere"), results, {})
+    assert ("? too coarse to see nothing where nothing is" in page) == coarse
+    assert ("✓ sees nothing where nothing is" in page) != coarse
+
+
 def test_three_pairs_are_called_weak_and_four_are_not() -> None:
     assert "weak until more seeds agree" in str(verdict([-0.04, -0.041, -0.039])["text"])
     assert "weak" not in str(verdict([-0.04, -0.041, -0.039, -0.04])["text"])

@@ -34,6 +34,13 @@ def test_tokens() -> None:
     assert tokens_factor(0.992) == "0.8 % fewer" and tokens_factor(1.3) == "30 % more"
 
 
+def test_only_zero_reads_as_zero() -> None:
+    # .0001 of 3.2 nats is .003 %, whatever digits its wide interval is written in
+    assert percent(0.0001 / 3.2, 1) == "+0.003 %" and percent(-0.000001 / 3.2) == "−0.00003 %"
+    assert percent(0.0, 1) == "+0.0 %" and percent(0.0006, 1) == "+0.1 %"
+    assert tokens_factor(0.9998) == "0.02 % fewer" and tokens_factor(1.0) == "just as many"
+
+
 @pytest.mark.parametrize(
     ("value", "like", "text"),
     [
@@ -56,4 +63,7 @@ def test_speeds_that_other_work_has_moved_are_told() -> None:
 
     assert of(1.04) == "" and of(1.3, heads=(1, 4)) == ""
     assert of(1.23).startswith("Arms with the same heads differ in speed by 23 % here")
-    assert of(0.9).startswith("Arms with the same heads differ in speed by 10 % here")
+    assert of(0.9) == (
+        "Arms with the same heads differ in speed by 10 % here, from other work on the machine, so speeds mean little "
+        "and nothing is said at equal time."
+    )

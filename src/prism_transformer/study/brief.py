@@ -84,7 +84,7 @@ def brief(study: Study) -> Brief:
     )
     is_known = running and speeds
     return Brief(
-        name=study.file.name,
+        name=study.title,
         runs=len(statuses),
         done=sum(status == "done" for status in statuses.values()),
         diverged=sum(status == "diverged" for status in statuses.values()),
@@ -115,5 +115,5 @@ def brief_lines(found: Brief, folder: Path, now: datetime) -> list[str]:
     elif found.waiting:
         lines.append(f"  nothing runs: go on with prism compare --out {folder} and the settings that it began with")
     else:
-        lines.append(f"  finished: prism report {folder}")
+        lines.append(f"  finished: see it with prism report {folder}")
     return lines

@@ -34,7 +34,7 @@ def report_context(study: Study, runs: Sequence[RunResult], results: Mapping[str
         notes += text_notes(study, corpus)
     machine = {key: first[key] for key in ("processor", "gpu", "platform", "device", "threads") if first.get(key)}
     return {
-        "title": f"Study {study.file.name}",
+        "title": f"Study {study.title}",
         "created": f"{study.file.created[:16].replace('T', ' ')} UTC",
         "settings": to_mapping(study.file.recipe) | {"study": to_mapping(study.file.study)},
         "versions": first.get("versions", {}),

@@ -125,6 +125,12 @@ class Study:
         return changed
 
     @property
+    def title(self) -> str:
+        """What tells it from other studies of one recipe: its folder, and the recipe where that has another name."""
+        folder, recipe = self.folder.resolve().name, self.file.name
+        return folder if folder == recipe else f"{folder} (recipe {recipe})"
+
+    @property
     def primary(self) -> str | None:
         """The arm that the verdict is about."""
         return next((arm.name for arm in self.arms if arm.role == "primary"), None)

@@ -12,8 +12,9 @@ from markupsafe import Markup, escape
 from ..files import read_json, write_text
 from . import attention_figures, figures, paper
 from .attention import read_attention
+from .captions import captions
 from .export import difference_rows, run_rows, write_tables
-from .head_figure import cut_matrix
+from .head_figure import study_matrix
 from .table import DECISIONS
 from .wording import percent, percent_digits, plain, rounded, signed, speed_caveat, tokens_factor
 from .zero_shot import read_zero_shot
@@ -63,12 +64,14 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
         primary=results["differences"].get(results["primary"]),
         rows=difference_rows(results),
         speed_caveat=speed_caveat(results),
+        captions=captions(results),
         runs=[run | {"link": _link(folder, run["source"])} for run in run_rows(results)],
         figures=_figures(results) | _attention_figures(attention),
         attention=attention,
         beside_paper=_beside_paper(folder),
         zero_shot={name: {**task, "rows": _score_rows(task)} for name, task in zero_shot.items()},
         arms=_arms(results),
+        cut_matrix=_cut_matrix(results, context),
         decisions={key: word for key, (word, _) in DECISIONS.items()},
         context={"title": None, "created": None, "notes": [], "plan": []} | dict(context),
         blocks=_blocks(context),
@@ -83,8 +86,13 @@ def render(folder: Path, results: Mapping[str, Any], context: Context) -> str:
 
 def _figures(results: Mapping[str, Any]) -> dict[str, Markup]:
     drawn = figures.study_figures(results, {})
-    svgs = {name: figures.page_svg(figure, name, label) for name, (figure, label) in drawn.items()}
-    return {name: Markup(svg) for name, svg in (svgs | {"heads": cut_matrix()}).items()}
+    return {name: Markup(figures.page_svg(figure, name, label)) for name, (figure, label) in drawn.items()}
+
+
+def _cut_matrix(results: Mapping[str, Any], context: Context) -> tuple[Markup, str]:
+    width = (context.get("settings") or {}).get("model", {}).get("d_model")
+    svg, caption = study_matrix([arm["heads"] for arm in results["arms"].values()], width)
+    return Markup(svg), caption
 
 
 def _beside_paper(folder: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The result of a study on a terminal: one row an arm, then its calibration and the verdict."""
 
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def terminal_table(results: Mapping[str, Any], width: int = 80) -> RenderableTyp
     table.add_column("decision", no_wrap=not is_narrow)
     for name, arm in results["arms"].items():
         table.add_row(*_row(name, arm, results, width))
-    return Group(table, Text(_legend(results), style="dim"), *_closing(results))
+    return Group(table, Text(_wrapped(_legend(results), width), style="dim"), *_closing(results, width))
 
 
 def _arm_width(width: int) -> int:
@@ -91,13 +92,14 @@ def _legend(results: Mapping[str, Any]) -> str:
         if entry["reason"] and entry["low"] is not None:
             reasons.setdefault(entry["reason"], []).append(name)
     sentences += [f"{listed(names)}: {reason}." for reason, names in reasons.items()]
-    sentences += _beside(results["primary"], entries.get(results["primary"]))
+    caveat = speed_caveat(results)
+    sentences += _beside(results["primary"], entries.get(results["primary"]), speeds_count=not caveat)
     sentences += _to_others(results)
-    return "\n".join([*sentences, *filter(None, [speed_caveat(results)])])
+    return "\n".join([*sentences, *filter(None, [caveat])])
 
 
-def _beside(name: str, entry: Mapping[str, Any] | None) -> list[str]:
-    """For the primary arm: what pairing bought, and the difference at equal time."""
+def _beside(name: str, entry: Mapping[str, Any] | None, *, speeds_count: bool) -> list[str]:
+    """For the primary arm: what pairing bought, and the difference at equal time where speeds mean something."""
     sentences = []
     if entry and entry["unpaired"] and entry["correlation"] is not None:
         low, high = signed(entry["unpaired"]["low"]), signed(entry["unpaired"]["high"])
@@ -105,7 +107,7 @@ def _beside(name: str, entry: Mapping[str, Any] | None) -> list[str]:
             f"Pairing: correlation {plain(entry['correlation'], 2)} over seeds; without it {name}'s interval would be "
             f"[{low}, {high}]."
         )
-    if entry and entry["equal_time"]:
+    if entry and entry["equal_time"] and speeds_count:
         time = " ".join(_difference(entry["equal_time"], WIDE).split("\n"))
         sentences.append(f"At equal time on this device (an estimate, not the verdict): {name} {time}.")
     return sentences
@@ -121,7 +123,21 @@ def _to_others(results: Mapping[str, Any]) -> list[str]:
     return [f"{results['primary']} minus other schedules: {'; '.join(told)}."] if told else []
 
 
-def _closing(results: Mapping[str, Any]) -> list[Text]:
-    texts = [Text(f"\nCalibration: {results['calibration']['text']}")] if results["calibration"] else []
+def _closing(results: Mapping[str, Any], width: int) -> list[Text]:
+    texts = []
+    if results["calibration"]:
+        texts.append(Text("\n" + _wrapped(f"Calibration: {results['calibration']['text']}", width)))
     style = DECISIONS[results["verdict"]["decision"]][1]
-    return [*texts, Text.assemble(("\nVerdict: ", f"bold {style}"), results["verdict"]["text"])]
+    verdict = Text("\n" + _wrapped(f"Verdict: {results['verdict']['text']}", width))
+    verdict.stylize(f"bold {style}", 1, len("\nVerdict:"))
+    return [*texts, verdict]
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Lines of at most `width` columns, none of them between a number and its % sign.
+
+    Wrapped here since rich breaks a line at a no-break space too.
+    """
+    whole = re.sub(r"(?<=\d) %", "\u00a0%", text)
+    lines = (textwrap.fill(line, width, break_on_hyphens=False) for line in whole.split("\n"))
+    return "\n".join(lines).replace("\u00a0", " ")

@@ -165,16 +165,23 @@ def _uniforms_text(uniforms: Mapping[str, Any] | None, entry: Mapping[str, Any])
 
 
 def calibration(results: Results) -> dict[str, Any] | None:
-    """{found, null_inside, text, arms}: does the study find what is there, and only that? None without such arms."""
+    """{found, null_inside, null_coarse, text, arms}: does the study find what is there, and only that?
+
+    null_coarse: nothing was seen where nothing is, by a comparison that would hardly have seen even the known effect.
+    None without such arms.
+    """
     names = {arm["role"]: name for name, arm in results["arms"].items() if arm["role"].startswith("calibration")}
     if not names:
         return None
-    found, fewer = _found(results, names.get("calibration_less"))
-    inside, null = _null_inside(results, names.get("calibration_null"))
+    less, null_arm = names.get("calibration_less"), names.get("calibration_null")
+    found, fewer = _found(results, less)
+    inside, null = _null_inside(results, null_arm)
+    coarse = _too_coarse(results, less, null_arm) if inside else None
     return {
         "found": found,
         "null_inside": inside,
-        "text": " ".join(filter(None, [fewer, null])),
+        "null_coarse": coarse is not None,
+        "text": " ".join(filter(None, [fewer, coarse or null])),
         "arms": list(names.values()),
     }
 
@@ -202,8 +209,7 @@ def _null_inside(results: Results, arm: str | None) -> tuple[bool | None, str | 
     entry = results["differences"][arm]
     if entry["low"] is None:
         return None, f"No difference: {arm} has fewer than 2 pairs, so nothing can be said."
-    what = f"{results['baseline']} from other initial seeds"
-    size = percent(entry["relative"]["mean"])
+    what, size = _other_seeds(results), percent(entry["relative"]["mean"])
     if entry["low"] <= 0 <= entry["high"]:
         noticed = entry["planning"] and percent(entry["planning"]["detectable_relative"], sign=False)
         coarse = f"; {noticed} or more would likely have been noticed" if noticed else ""
@@ -214,3 +220,22 @@ def _null_inside(results: Results, arm: str | None) -> tuple[bool | None, str | 
         f"{what} ({size}) is told from {results['baseline']} although nothing differs. By chance that happens in "
         f"{_chance(entry['confidence'])} of studies; distrust any small difference of this one."
     )
+
+
+def _too_coarse(results: Results, less: str | None, null: str | None) -> str | None:
+    """Where the null arm would hardly have shown even what fewer tokens cost: that it says nothing, with both sizes."""
+    if less is None or null is None:
+        return None
+    effect, entry = results["differences"][less]["relative"]["mean"], results["differences"][null]
+    if effect is None or not entry["planning"] or entry["planning"]["detectable_relative"] <= effect:
+        return None
+    noticed = percent(entry["planning"]["detectable_relative"], sign=False)
+    return (
+        f"Too coarse to say that nothing is found where nothing is: {_other_seeds(results)} "
+        f"({percent(entry['relative']['mean'])}) is not told from {results['baseline']}, but only {noticed} or more "
+        f"would likely have been noticed, and fewer tokens came out at {percent(effect)}."
+    )
+
+
+def _other_seeds(results: Results) -> str:
+    return f"{results['baseline']} from other initial seeds"

@@ -8,6 +8,9 @@ from ..wording import listed
 
 NOTABLE = 0.05
 
+MOST_DIGITS = 6
+"""after the point; a figure that is zero even so is none that anybody measured"""
+
 
 def decimals(spread: float | None, *, least: int = 2) -> int:
     """Digits after the point that show a spread with two figures; 4 where none is known."""
@@ -26,13 +29,19 @@ def plain(value: float | None, digits: int = 4) -> str:
 
 
 def percent(share: float | None, digits: int | None = None, *, sign: bool = True) -> str:
-    """A share of the loss in percent; without `digits`, as many as small shares need."""
+    """A share of the loss in percent; without `digits`, as many as small shares need. Only zero reads as zero."""
     if share is None:
         return "–"
     size = abs(share) * 100
     if digits is None:
         digits = 1 if size >= 10 else 2 if size >= 0.095 or size == 0 else 3
+    digits = _digits_above_zero(size, digits)
     return f"{share * 100:{'+' if sign else ''}.{digits}f} %".replace("-", "−")
+
+
+def _digits_above_zero(size: float, digits: int) -> int:
+    """`digits`, or the few more without which a size would read as zero."""
+    return next((more for more in range(digits, MOST_DIGITS + 1) if round(size, more)), digits)
 
 
 def percent_digits(low: float | None, high: float | None) -> int | None:
@@ -57,21 +66,27 @@ def uniforms_that_do_as_well(against: Mapping[str, Mapping[str, Any]]) -> str | 
 
 
 def tokens_factor(factor: float) -> str:
-    """1.05 -> "5.0 % more"; 0.97 -> "3.0 % fewer"."""
+    """1.05 -> "5.0 % more"; 0.97 -> "3.0 % fewer"; 1 -> "just as many"."""
     change = abs(factor - 1) * 100
-    return f"{change:.{0 if change >= 20 else 1}f} % {'more' if factor >= 1 else 'fewer'}"
+    if not round(change, MOST_DIGITS):
+        return "just as many"
+    digits = _digits_above_zero(change, 0 if change >= 20 else 1)
+    return f"{change:.{digits}f} % {'more' if factor >= 1 else 'fewer'}"
 
 
 def speed_caveat(results: Mapping[str, Any]) -> str:
-    """What it says of all speeds that arms of the baseline's heads, equally fast, ran at others; or nothing."""
+    """What it says of all speeds that arms of the baseline's heads, equally fast, ran at others; or nothing.
+
+    Where it says something, an estimate at equal time is worth nothing, and is shown nowhere.
+    """
     heads = results["arms"][results["baseline"]]["heads"]
     speeds = [arm["relative_speed"] for arm in results["arms"].values() if arm["heads"] == heads]
     apart = max((abs(speed - 1) for speed in speeds if speed is not None), default=0.0)
     if apart < NOTABLE:
         return ""
     return (
-        f"Arms with the same heads differ in speed by {100 * apart:.0f} % here, from other work on the machine: "
-        "speeds, and what is said at equal time, mean little."
+        f"Arms with the same heads differ in speed by {100 * apart:.0f} % here, from other work on the machine, "
+        "so speeds mean little and nothing is said at equal time."
     )
 
 
