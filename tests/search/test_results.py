@@ -137,11 +137,10 @@ def test_uniform_itself_may_be_what_is_recommended() -> None:
         seed: loss + noise for (seed, loss), noise in zip(LOSSES["uniform"].items(), (0.03, -0.03, 0), strict=True)
     }
     results |= {"final": compared({**LOSSES, "a": alike}, chosen="uniform"), "recommended": "uniform"}
-    assert (
-        verdict(results)[-1] == "Keep uniform, or leave the constraints: uniform-2 was shown to be better than uniform."
-    )
+    shown = "uniform-2 was shown to be better than uniform"
+    assert verdict(results)[-1] == f"Recommended: keep uniform, or leave the constraints: {shown}."
     results["final"] = compared({**LOSSES, "a": alike, "uniform-2": alike}, chosen="uniform")
-    assert verdict(results)[-1] == "Keep uniform: the final comparison has shown no schedule to be better."
+    assert verdict(results)[-1] == "Recommended: keep uniform; the final comparison has shown no schedule to be better."
 
 
 def test_a_budget_that_ended_before_the_final_comparison_is_told() -> None:

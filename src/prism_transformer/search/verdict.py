@@ -93,8 +93,9 @@ def _nothing_better(results: Mapping[str, Any]) -> str:
     """The advice where no schedule of the space was shown to be better in the end."""
     outside = [name for name, each in results["final"]["differences"].items() if each["decision"] == "lower"]
     if outside:
-        return f"Keep uniform, or leave the constraints: {listed(outside)} was shown to be better than uniform."
-    return "Keep uniform: the final comparison has shown no schedule to be better."
+        shown = f"{listed(outside)} {'was' if len(outside) == 1 else 'were'} shown to be better than uniform"
+        return f"Recommended: keep uniform, or leave the constraints: {shown}."
+    return "Recommended: keep uniform; the final comparison has shown no schedule to be better."
 
 
 def _open_uniforms(results: Mapping[str, Any]) -> str | None:
