@@ -45,7 +45,7 @@ def verdict(results: Mapping[str, Any]) -> list[str]:
             f"{results['winner']}."
         ]
     holds_up = results["recommended"] == results["chosen"]
-    word = "Recommended" if holds_up else "Chosen for the final comparison"
+    word = "Recommended" if holds_up and results["chosen"] != BASELINE else "Chosen for the final comparison"
     sentences.append(f"{word}: {_called(results, 'chosen')}: {results['why']}.")
     sentences += [f"Mind: {against}." for against in results["against"]]
     final = results["final"]
