@@ -160,6 +160,10 @@ def test_speeds_that_mean_nothing_give_no_estimate_at_equal_time(tmp_path: Path)
     assert sentence in card and "an estimate" not in text and "tokens/s; not trained" not in text
     rows = re.findall(r"<tr><td>prism</td>.*?</tr>", (tmp_path / "report.html").read_text("utf-8"), re.DOTALL)
     assert next(row for row in rows if "×" in row).endswith('<td class="n">–</td></tr>')
+    on_the_way = re.findall(
+        r'<td class="nowrap">prism</td>.*?</tr>', (tmp_path / "report.html").read_text("utf-8"), re.S
+    )
+    assert on_the_way and all(row.endswith('<td class="n">–</td></tr>') for row in on_the_way)
 
 
 @pytest.mark.parametrize(("documents", "told"), [(1, "1 document,"), (9, "9 documents,"), (10, None)])
