@@ -122,6 +122,7 @@ def test_a_study_that_was_stopped_killed_and_shared_equals_the_unbroken_one(star
     out, _, code = min(ends, key=lambda end: end[2])
     assert code == 0, ends
     assert any("going on from study/runs/prism/seed-0/checkpoints/step-" in err for _, err, _ in ends)
+    assert not any("[1/4]" in err for _, err, _ in ends), "what had ended before is not told again"
     results = json.loads(out)
     assert results == json.loads(Path("study/results.json").read_text())
     assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a finished run is never run again"

@@ -1,9 +1,11 @@
 """The best of many equal schedules looks better than it is, and the final comparison does not."""
 
 import numpy as np
+import pytest
 
 from prism_transformer.search.elimination import judge_round
 from prism_transformer.search.results import final_comparison
+from prism_transformer.search.verdict import recommended
 from prism_transformer.study.statistics import paired_t
 
 SEARCHES, SCHEDULES, SEEDS = 600, 40, 5
@@ -39,3 +41,18 @@ def test_the_final_interval_covers_the_truth_although_the_winner_looks_better_th
     assert naive / SEARCHES < 0.85
     assert abs(final / SEARCHES - 0.95) < NOISE
     assert said / SEARCHES <= 0.05 + NOISE
+
+
+@pytest.mark.parametrize("chosen", ["a", "uniform"])
+def test_of_equal_schedules_another_than_uniform_is_recommended_in_one_of_twenty_searches_at_the_most(
+    chosen: str,
+) -> None:
+    """Whoever of the four of a final comparison was chosen for it."""
+    rng = np.random.default_rng(12)
+    names, left_uniform = ["uniform", "a", "b", "c"], 0
+    for _ in range(SEARCHES):
+        final = final_comparison(
+            losses(rng, names), chosen=chosen, planned=SEEDS, confidence=0.95, equivalence=0.0, uniforms=["uniform"]
+        )
+        left_uniform += recommended(chosen, final, names) != "uniform"
+    assert 0 < left_uniform / SEARCHES <= 0.05 + NOISE

@@ -109,15 +109,18 @@ def test_a_diverged_run_leaves_its_pair_out() -> None:
 
 
 def test_the_last_word_is_what_the_final_comparison_has_shown() -> None:
-    """The chosen one where it is better, else the best of the space that is, else uniform."""
+    """The chosen one where it is better, else uniform; where uniform was chosen, the best that is better."""
     final = compared(LOSSES)
     assert recommended("a", final, ["uniform", "a"]) == "a"
     alike = {
         seed: loss + noise for (seed, loss), noise in zip(LOSSES["uniform"].items(), (0.03, -0.03, 0), strict=True)
     }
     of_other = compared({**LOSSES, "b": alike}, chosen="b")
-    assert recommended("b", of_other, ["uniform", "a", "b"]) == "a"
-    assert recommended("b", of_other, ["uniform", "b"]) == "uniform"  # a and uniform-2 are outside of the constraints
+    assert of_other["differences"]["a"]["decision"] == "lower"
+    assert recommended("b", of_other, ["uniform", "a", "b"]) == "uniform"  # a was not put to the test
+    of_uniform = compared(LOSSES, chosen="uniform")
+    assert recommended("uniform", of_uniform, ["uniform", "a"]) == "a"
+    assert recommended("uniform", of_uniform, ["uniform"]) == "uniform"  # a and uniform-2 are outside of the space
     assert recommended("b", None, ["uniform", "b"]) == "b" and recommended(None, None, []) is None
 
 
@@ -137,8 +140,7 @@ def test_uniform_itself_may_be_what_is_recommended() -> None:
         seed: loss + noise for (seed, loss), noise in zip(LOSSES["uniform"].items(), (0.03, -0.03, 0), strict=True)
     }
     results |= {"final": compared({**LOSSES, "a": alike}, chosen="uniform"), "recommended": "uniform"}
-    shown = "uniform-2 was shown to be better than uniform"
-    assert verdict(results)[-1] == f"Recommended: keep uniform, or leave the constraints: {shown}."
+    assert verdict(results)[-1].startswith("Recommended: keep uniform. The final comparison has shown uniform-2 to be")
     results["final"] = compared({**LOSSES, "a": alike, "uniform-2": alike}, chosen="uniform")
     assert verdict(results)[-1] == "Recommended: keep uniform; the final comparison has shown no schedule to be better."
 

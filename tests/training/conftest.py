@@ -8,7 +8,7 @@ import pytest
 from prism_transformer.data import Corpus, DataSettings, prepare
 from prism_transformer.training.recipe import Recipe, with_training
 
-from .runs import RECIPE, run
+from .runs import RECIPE, whole_run
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta"]
 
@@ -45,16 +45,12 @@ def logged(recipe) -> Recipe:
 
 @pytest.fixture(scope="session")
 def unbroken(recipe, corpus, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "unbroken"
-    run(recipe, out, corpus)
-    return out
+    return whole_run(recipe, corpus, tmp_path_factory.mktemp("unbroken"))
 
 
 @pytest.fixture(scope="session")
 def unbroken_logged(logged, corpus, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "unbroken_logged"
-    run(logged, out, corpus)
-    return out
+    return whole_run(logged, corpus, tmp_path_factory.mktemp("unbroken_logged"))
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +61,4 @@ def short(recipe) -> Recipe:
 
 @pytest.fixture(scope="session")
 def unbroken_short(short, corpus, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "unbroken_short"
-    run(short, out, corpus)
-    return out
+    return whole_run(short, corpus, tmp_path_factory.mktemp("unbroken_short"))

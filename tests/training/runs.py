@@ -38,6 +38,12 @@ def run(recipe: Recipe, out: Path, corpus: Corpus, **options: Any) -> dict[str, 
     return train(recipe, out, corpus=corpus, **{"say": quiet} | options)
 
 
+def whole_run(recipe: Recipe, corpus: Corpus, folder: Path) -> Path:
+    """The folder of an unbroken run, in `folder`."""
+    run(recipe, folder / "run", corpus)
+    return folder / "run"
+
+
 def records(out: Path) -> list[dict[str, Any]]:
     """The lines of metrics without what a clock measured."""
     return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(out / "metrics.jsonl")]

@@ -15,7 +15,7 @@ from prism_transformer.training.state import RunFolder
 
 from . import ranks
 from .conftest import make_corpus
-from .runs import STEPS, assert_same_run, records, run, tensors
+from .runs import STEPS, assert_same_run, records, run, tensors, whole_run
 
 pytestmark = pytest.mark.skipif(not hasattr(signal := __import__("signal"), "SIGKILL"), reason="needs POSIX processes")
 
@@ -32,9 +32,7 @@ def whole(logged) -> Recipe:
 
 @pytest.fixture(scope="module")
 def alone(whole, corpus, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("alone") / "run"
-    run(whole, out, corpus)
-    return out
+    return whole_run(whole, corpus, tmp_path_factory.mktemp("alone"))
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +45,7 @@ def other(whole) -> Recipe:
 
 @pytest.fixture(scope="module")
 def other_alone(other, corpus, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("alone") / "run"
-    run(other, out, corpus)
-    return out
+    return whole_run(other, corpus, tmp_path_factory.mktemp("alone"))
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ class Choice:
         )
 
     def _rules(self, each: Candidate) -> list[RuleResult]:
-        """Of devices that would share the heads only where some shall."""
+        """Its guidelines; the one about devices that share heads only where some shall."""
         found = check_guidelines(
             each.schedule, base_heads=self.base_heads, device=self.device, tensor_parallel=self.tensor_parallel
         )

@@ -10,24 +10,27 @@ from .candidates import BASELINE, PRISM
 
 
 def recommended(chosen: str | None, final: Mapping[str, Any] | None, in_space: Sequence[str]) -> str | None:
-    """What to take: the chosen schedule where it has held up, else the best that was shown to be better, else uniform.
+    """What to take: the chosen schedule where it was shown to be better than uniform, else uniform.
 
-    Where the final comparison has not been, the chosen one.
+    Where uniform itself was chosen, the best of the space that was shown to be better: those are then the one family
+    that is judged. So of equal schedules another than uniform is recommended in at most 1 - confidence of searches.
+    Where the final comparison tells nothing, the chosen one.
     """
-    if chosen is None or not _tells_something(final):
+    if chosen is None or final is None or not _tells_something(final):
         return chosen
-    assert final is not None
-    better = {
-        name: entry["mean"]
-        for name, entry in final["differences"].items()
-        if entry["decision"] == "lower" and name in in_space
-    }
-    return chosen if chosen in better else min(better, key=better.__getitem__, default=BASELINE)
+    tested = in_space if chosen == BASELINE else [chosen]
+    better = {name: entry["mean"] for name, entry in _better(final).items() if name in tested}
+    return min(better, key=better.__getitem__, default=BASELINE)
 
 
-def _tells_something(final: Mapping[str, Any] | None) -> bool:
+def _better(final: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The differences of those that the final comparison has shown to be better than uniform."""
+    return {name: entry for name, entry in final["differences"].items() if entry["decision"] == "lower"}
+
+
+def _tells_something(final: Mapping[str, Any]) -> bool:
     """Whether any schedule has two pairs in the final comparison."""
-    return bool(final) and any(each["n"] >= MIN_PAIRS for each in (final or {})["differences"].values())
+    return any(entry["n"] >= MIN_PAIRS for entry in final["differences"].values())
 
 
 def verdict(results: Mapping[str, Any]) -> list[str]:
@@ -60,7 +63,7 @@ def verdict(results: Mapping[str, Any]) -> list[str]:
         sentences.append(against)
     sentences += _better_references(results)
     if results["recommended"] == BASELINE:
-        sentences.append(_nothing_better(results))
+        sentences.append(_keep_uniform(results))
     elif not holds_up:
         shown = "the final comparison has shown it to be better than uniform"
         sentences.append(f"Recommended: {_called(results, 'recommended')}: {shown}.")
@@ -89,13 +92,15 @@ def _final_sentence(name: str, entry: Mapping[str, Any], confidence: float) -> s
     return f"{said}, {entry['n']} of {count(entry['planned'], 'pair')}."
 
 
-def _nothing_better(results: Mapping[str, Any]) -> str:
-    """The advice where no schedule of the space was shown to be better in the end."""
-    outside = [name for name, each in results["final"]["differences"].items() if each["decision"] == "lower"]
-    if outside:
-        shown = f"{listed(outside)} {'was' if len(outside) == 1 else 'were'} shown to be better than uniform"
-        return f"Recommended: keep uniform, or leave the constraints: {shown}."
-    return "Recommended: keep uniform; the final comparison has shown no schedule to be better."
+def _keep_uniform(results: Mapping[str, Any]) -> str:
+    """The advice where what was put to the test has not been shown to be better."""
+    better = list(_better(results["final"]))
+    if not better:
+        return "Recommended: keep uniform; the final comparison has shown no schedule to be better."
+    return (
+        f"Recommended: keep uniform. The final comparison has shown {listed(better)} to be better, but not as what was "
+        "chosen for it: to be sure, compare again with other seeds."
+    )
 
 
 def _open_uniforms(results: Mapping[str, Any]) -> str | None:

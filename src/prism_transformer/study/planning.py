@@ -152,20 +152,21 @@ def choose_recipe(candidates: Sequence[Candidate]) -> Candidate | None:
     """
     from .speed import matrix_peak  # imports torch: only where something is measured
 
-    arms: dict[int, Sequence[Arm]] = {}
+    possible: list[Candidate] = []
     errors: list[InputError] = []
     for each in candidates:
         try:
-            arms[id(each)] = check_plan(each.recipe, each.settings)
+            check_plan(each.recipe, each.settings)
+            possible.append(each)
         except InputError as error:
             errors.append(error)
-    if not arms:
+    if not possible:
         raise errors[0]
-    possible = [each for each in candidates if id(each) in arms]
     ordered = sorted(possible, key=lambda each: -each.recipe.model.cost(each.vocab_size).parameters)
     budget = parse_duration(candidates[0].settings.budget or DEFAULT_BUDGET)
 
     def of(candidate: Candidate) -> Estimator:
-        return estimator(arms[id(candidate)], vocab_size=candidate.vocab_size)
+        arms = check_plan(candidate.recipe, candidate.settings)
+        return estimator(arms, vocab_size=candidate.vocab_size)
 
     return largest_that_fits(ordered, budget, of, peak=matrix_peak(candidates[0].recipe.device))
